@@ -1,0 +1,39 @@
+# `make` lists the targets. PYTHON is the interpreter that the two environments are made with.
+PYTHON ?= python3.11
+HOME_DIR = $(or $(SCALEOUT_HOME),.scaleout)
+IN_ENV = . "$(HOME_DIR)/env.sh" &&
+LOCK_OPTIONS = --quiet --python-version 3.11 --generate-hashes --no-annotate --no-header
+NODE_PYTHON = "$$SCALEOUT_VENVS/node/bin/python"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint cluster-up cluster-down lock-files clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 16
+
+setup: ## the two environments, from their locks (nothing to do when they are there)
+	@$(PYTHON) tools/setup.py
+
+demo: setup ## from nothing to the scaling table; CITYSCAPES=/path takes your own data
+	@$(IN_ENV) scaleout demo
+
+test: lint ## the whole test suite, set-up included; what CI runs
+	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q tests/wire tests/training
+	@$(IN_ENV) python -m pytest -q tests/wire tests/orchestrator tests/e2e
+
+lint: setup ## ruff, and the contract that keeps the rooms apart
+	@$(IN_ENV) ruff check . && ruff format --check . && lint-imports --no-logo
+
+cluster-up: setup ## start the local cluster's SSH hosts
+	@$(IN_ENV) scaleout cluster up
+
+cluster-down: setup ## stop them; keys, ports and data stay
+	@$(IN_ENV) scaleout cluster down
+
+lock-files: ## compile requirements/*.in anew (needs uv)
+	cd requirements && uv pip compile --universal $(LOCK_OPTIONS) orchestrator.in -o orchestrator.lock
+	cd requirements && uv pip compile $(LOCK_OPTIONS) node.in -o node.lock
+
+clean: ## remove environments, local cluster and generated data; results stay
+	@[ ! -f "$(HOME_DIR)/env.sh" ] || ( $(IN_ENV) scaleout cluster down )
+	cd "$(HOME_DIR)" && rm -rf -- venv airflow cluster nas logs env.sh

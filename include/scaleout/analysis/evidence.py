@@ -1,0 +1,85 @@
+"""Under which cache state a trial's numbers were taken: proved, or unproven with every reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from training.wire.names import CacheMode
+
+CacheState = Literal["cold", "warm", "unproven"]
+
+MOST_RESIDENT = 0.01
+LEAST_READ_WHEN_COLD = 0.90
+MOST_READ_WHEN_WARM = 0.10
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`reasons` are why the state is not proved; empty when it is."""
+
+    state: CacheState
+    reasons: list[str]
+
+
+def judge(
+    *,
+    asked: CacheMode,
+    caches: Mapping[str, Any] | None,
+    nodes: Sequence[str],
+    mounts: Mapping[str, Mapping[str, Any] | None],
+    read_bytes: Mapping[str, int | None],
+    distinct_bytes: Mapping[str, int],
+) -> Verdict:
+    """The cache state, from what was done before the launch and what was read during the trial.
+
+    `caches` is the record of `empty_caches` (null: it did not run); the byte counts are per node. Cold: the flush was
+    acknowledged by every array node, caches were dropped on every node, a sample of files was not resident, no FS-Cache
+    lies under the mount, and each node fetched at least 90 % of the bytes of the distinct files that it consumed. Warm:
+    each fetched at most 10 %.
+    """
+    bound = {node: _fetched_share(read_bytes.get(node), distinct_bytes.get(node)) for node in nodes}
+    reasons = [f"{node}: its counter of bytes read is not known" for node, share in bound.items() if share is None]
+    shares = {node: share for node, share in bound.items() if share is not None}
+    if asked == "warm":
+        reasons += [
+            f"{node} fetched {share:.0%} of the bytes that it consumed"
+            for node, share in shares.items()
+            if share > MOST_READ_WHEN_WARM
+        ]
+        return Verdict("unproven" if reasons else "warm", reasons)
+    reasons += _before_launch(caches, nodes)
+    reasons += [
+        f"{node}: FS-Cache is on for {mount['point']}"
+        for node, mount in mounts.items()
+        if mount and "fsc" in mount["options"].split(",")
+    ]
+    reasons += [
+        f"{node} fetched only {share:.0%} of the bytes of the files that it consumed: the rest came from a cache"
+        for node, share in shares.items()
+        if share < LEAST_READ_WHEN_COLD
+    ]
+    return Verdict("unproven" if reasons else "cold", reasons)
+
+
+def _before_launch(caches: Mapping[str, Any] | None, nodes: Sequence[str]) -> list[str]:
+    if caches is None:
+        return ["no caches were emptied before this try"]
+    reasons = []
+    if not caches["flush"]["complete"]:
+        reasons.append(f"array: {caches['flush']['reason']}")
+    for node in nodes:
+        dropped, resident = caches["dropped"].get(node), caches["resident"].get(node)
+        if dropped is None:
+            reasons.append(f"{node}: its page cache was not dropped")
+        if resident is None or resident["resident_bytes"] is None:
+            reasons.append(f"{node}: residency is not known ({resident['reason'] if resident else 'not looked at'})")
+        elif resident["resident_bytes"] > MOST_RESIDENT * resident["bytes"]:
+            share = resident["resident_bytes"] / resident["bytes"]
+            reasons.append(f"{node}: {share:.0%} of a sample of {resident['files']} files was in memory after the drop")
+    return reasons
+
+
+def _fetched_share(read: int | None, distinct: int | None) -> float | None:
+    return None if read is None or not distinct else read / distinct

@@ -1,0 +1,165 @@
+"""Rates of a trial, from the event logs of all its ranks.
+
+A rate is images consumed by all ranks over wall time between two barriers; waiting for data is inside that time. The
+first pass over the data is never averaged with later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from training.wire.events import (
+    Body,
+    ClockStart,
+    ClockStop,
+    EpochEnd,
+    Event,
+    FirstBatch,
+    RunStart,
+    Synthetic,
+    Window,
+)
+
+Events = Mapping[int, Sequence[Event]]
+B = TypeVar("B", bound=Body)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over the data, or the part of it that ran: all ranks' images, wall seconds between barriers."""
+
+    index: int
+    epoch: int
+    images: int
+    padded_images: int
+    seconds: float
+    complete: bool
+
+    @property
+    def images_per_s(self) -> float:
+        return self.images / self.seconds
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the clocks of all ranks say. Seconds are the slowest rank's; `host_data_wait_s` is the mean over ranks.
+
+    `read_bytes` and `distinct_bytes` are sums over ranks, by node too; null where a rank could not read its counter.
+    """
+
+    passes: list[Pass]
+    images: int
+    window_s: float
+    synthetic_images_per_s: float | None
+    start_up_s: float
+    time_to_first_batch_s: float
+    host_data_wait_s: float
+    gpu_idle_s: float | None
+    prefetched_images: int
+    read_bytes: dict[str, int | None]
+    distinct_bytes: dict[str, int]
+    clock_start_wall_s: float
+    clock_stop_wall_s: float
+
+    @property
+    def images_per_s(self) -> float:
+        """The first pass's rate: after a cold start, the cold number."""
+        return self.passes[0].images_per_s
+
+    @property
+    def images_per_s_later_pass(self) -> float | None:
+        later = self.passes[1:]
+        return sum(p.images for p in later) / sum(p.seconds for p in later) if later else None
+
+
+def problems(events: Events, world_size: int) -> list[str]:
+    """Why these logs cannot give a rate; empty when they can."""
+    found = [f"rank {rank} left no event log" for rank in range(world_size) if rank not in events]
+    for rank, log in sorted(events.items()):
+        kinds = {event.body.kind for event in log}
+        missing = [
+            kind for kind in ("run_start", "clock_start", "window", "clock_stop", "run_end") if kind not in kinds
+        ]
+        if missing:
+            found.append(f"rank {rank}'s event log ends without {', '.join(missing)}")
+    return found
+
+
+def rates(events: Events) -> Rates:
+    """The rates of complete logs (see `problems`), keyed by global rank."""
+    starts = {rank: one(log, RunStart) for rank, log in events.items()}
+    stops = {rank: one(log, ClockStop) for rank, log in events.items()}
+    clock_starts = {rank: one(log, ClockStart) for rank, log in events.items()}
+    windows = {rank: bodies(log, Window) for rank, log in events.items()}
+    idle = [w.gpu_idle_s for ws in windows.values() for w in ws]
+    nodes = {rank: start.node for rank, start in starts.items()}
+    read_bytes = {rank: _difference(stops[rank].read_bytes, clock_starts[rank].read_bytes) for rank in events}
+    return Rates(
+        passes=_passes(events, windows),
+        images=sum(stop.images for stop in stops.values()),
+        window_s=max(stop.seconds for stop in stops.values()),
+        synthetic_images_per_s=_synthetic_rate(events),
+        start_up_s=max(stamp(log, ClockStart).t_wall_s - stamp(log, RunStart).t_wall_s for log in events.values()),
+        time_to_first_batch_s=max(one(log, FirstBatch).seconds for log in events.values()),
+        host_data_wait_s=sum(w.data_wait_s for ws in windows.values() for w in ws) / len(events),
+        gpu_idle_s=None if None in idle else sum(idle) / len(events),
+        prefetched_images=sum(stop.prefetched_images for stop in stops.values()),
+        read_bytes=_sum_by_node(nodes, read_bytes),
+        distinct_bytes={n: sum(stops[r].distinct_bytes for r in events if nodes[r] == n) for n in set(nodes.values())},
+        clock_start_wall_s=min(stamp(log, ClockStart).t_wall_s for log in events.values()),
+        clock_stop_wall_s=max(stamp(log, ClockStop).t_wall_s for log in events.values()),
+    )
+
+
+def bodies(log: Iterable[Event], kind: type[B]) -> list[B]:
+    """The bodies of one kind, in order."""
+    return [event.body for event in log if isinstance(event.body, kind)]
+
+
+def one(log: Sequence[Event], kind: type[B]) -> B:
+    """The only body of a kind."""
+    return bodies(log, kind)[0]
+
+
+def stamp(log: Sequence[Event], kind: type[Body]) -> Event:
+    return next(event for event in log if isinstance(event.body, kind))
+
+
+def _passes(events: Events, windows: Mapping[int, Sequence[Window]]) -> list[Pass]:
+    found = []
+    ends = [end for log in events.values() for end in bodies(log, EpochEnd)]
+    for index in sorted({w.pass_index for ws in windows.values() for w in ws}):
+        of_pass = {rank: [w for w in ws if w.pass_index == index] for rank, ws in windows.items()}
+        closing = [end for end in ends if end.pass_index == index]
+        found.append(
+            Pass(
+                index=index,
+                epoch=max(w.epoch for ws in of_pass.values() for w in ws),
+                images=sum(w.images for ws in of_pass.values() for w in ws),
+                padded_images=sum(end.padded_images for end in closing),
+                seconds=max(sum(w.seconds for w in ws) for ws in of_pass.values()),
+                complete=bool(closing) and all(end.complete for end in closing),
+            )
+        )
+    return found
+
+
+def _synthetic_rate(events: Events) -> float | None:
+    runs = [run for log in events.values() for run in bodies(log, Synthetic)]
+    if len(runs) < len(events) or not all(run.images for run in runs):
+        return None
+    return sum(run.images for run in runs) / max(run.seconds for run in runs)
+
+
+def _difference(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before
+
+
+def _sum_by_node(nodes: Mapping[int, str], values: Mapping[int, int | None]) -> dict[str, int | None]:
+    sums: dict[str, int | None] = {}
+    for rank, node in nodes.items():
+        so_far, value = sums.get(node, 0), values[rank]
+        sums[node] = None if so_far is None or value is None else so_far + value
+    return sums

@@ -1,0 +1,201 @@
+"""One trial's row, from everything that it left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaleout.analysis import evidence
+from scaleout.analysis.rates import Events, Rates, one, problems, rates
+from scaleout.analysis.row import Row
+from scaleout.config.workload import Workload
+from scaleout.plan.sweep import Trial
+from training.wire.events import RunStart
+from training.wire.telemetry import TelemetrySample
+
+NO_GPU = "the trial ran on CPUs"
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a trial left: event logs by rank, telemetry by node, and the orchestrator's own records of it."""
+
+    trial: Trial
+    folder: str
+    workload: Workload
+    failure: str | None
+    events: Events
+    telemetry: Mapping[str, Sequence[TelemetrySample]]
+    caches: Mapping[str, Any] | None
+    preflight: Mapping[str, Mapping[str, Any]]
+    commands: Mapping[str, str]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def row_of(remains: Remains) -> Row:
+    """The row; `scaling.with_scaling` adds what compares it with others."""
+    trial = remains.trial
+    found = [remains.failure] if remains.failure else problems(remains.events, trial.ranks)
+    base = _base(remains)
+    if found:
+        reason = "; ".join(found)
+        return Row(
+            **base, status="failed", cache_state="unproven", reasons={"images_per_s": reason, "cache_state": reason}
+        )
+    return _measured(remains, base)
+
+
+def _base(remains: Remains) -> dict[str, Any]:
+    trial = remains.trial
+    on_gpu = any(one(log, RunStart).device.startswith("cuda") for log in remains.events.values() if log)
+    boots = [remains.preflight[node]["boot_id"] for node in trial.node_names if node in remains.preflight]
+    return {
+        "trial": remains.folder,
+        "workload": trial.workload,
+        "nodes": trial.nodes,
+        "ranks": trial.ranks,
+        "gpus": trial.ranks if on_gpu else 0,
+        "round": trial.round,
+        "cache_mode": trial.cache_mode,
+        "batch_per_gpu": trial.batch_per_gpu,
+        "global_batch": trial.global_batch,
+        "length": trial.length.model_dump(exclude_none=True),
+        "nodes_used": trial.node_names,
+        "co_located": len(set(boots)) < len(boots),
+        "commands": dict(remains.commands),
+        "provenance": dict(remains.provenance),
+    }
+
+
+def _measured(remains: Remains, base: dict[str, Any]) -> Row:
+    trial, clocks = remains.trial, rates(remains.events)
+    start = one(remains.events[0], RunStart)
+    verdict = evidence.judge(
+        asked=trial.cache_mode,
+        caches=remains.caches,
+        nodes=trial.node_names,
+        mounts={node: remains.preflight[node]["data_mount"] for node in trial.node_names},
+        read_bytes=clocks.read_bytes,
+        distinct_bytes=clocks.distinct_bytes,
+    )
+    reasons: dict[str, str] = {}
+    if verdict.reasons:
+        reasons["cache_state"] = "; ".join(verdict.reasons)
+    values = {
+        **_rate_values(clocks, trial.ranks, base["gpus"], reasons),
+        **_time_values(clocks, trial, remains.workload, start, reasons),
+        **_storage_values(clocks, start, reasons),
+        **_utilisation_values(clocks, remains, reasons),
+    }
+    proof = {
+        "caches": remains.caches,
+        "read_bytes": clocks.read_bytes,
+        "distinct_bytes": clocks.distinct_bytes,
+        "prefetched_images": clocks.prefetched_images,
+        "data_mounts": {node: remains.preflight[node]["data_mount"] for node in trial.node_names},
+    }
+    return Row(**base, **values, status="succeeded", cache_state=verdict.state, reasons=reasons, evidence=proof)
+
+
+def _rate_values(clocks: Rates, ranks: int, gpus: int, reasons: dict[str, str]) -> dict[str, Any]:
+    synthetic, later = clocks.synthetic_images_per_s, clocks.images_per_s_later_pass
+    if later is None:
+        reasons["images_per_s_later_pass"] = "the trial ended within the first pass over the data"  # noqa: S105
+    if synthetic is None:
+        reasons["utilisation"] = reasons["synthetic_images_per_s"] = "no synthetic steps were timed"
+    if not gpus:
+        reasons["images_per_s_per_gpu"] = NO_GPU
+    return {
+        "images": clocks.images,
+        "window_s": clocks.window_s,
+        "images_per_s": clocks.images_per_s,
+        "images_per_s_per_rank": clocks.images_per_s / ranks,
+        "images_per_s_per_gpu": clocks.images_per_s / gpus if gpus else None,
+        "images_per_s_later_pass": later,
+        "synthetic_images_per_s": synthetic,
+        "utilisation": clocks.images_per_s / synthetic if synthetic else None,
+        "epochs": [
+            {
+                "epoch": p.epoch,
+                "pass": p.index,
+                "images": p.images,
+                "padded_images": p.padded_images,
+                "seconds": p.seconds,
+                "complete": p.complete,
+                "images_per_s": p.images_per_s,
+            }
+            for p in clocks.passes
+        ],
+    }
+
+
+def _time_values(
+    clocks: Rates, trial: Trial, workload: Workload, start: RunStart, reasons: dict[str, str]
+) -> dict[str, Any]:
+    all_epochs = trial.length.epochs == workload.epochs and all(p.complete for p in clocks.passes)
+    if not all_epochs:
+        reasons["train_s"] = f"the trial did not run all {workload.epochs} epochs"
+    if clocks.gpu_idle_s is None:
+        reasons["gpu_idle_s"] = NO_GPU
+    values: dict[str, Any] = {
+        "start_up_s": clocks.start_up_s,
+        "time_to_first_batch_s": clocks.time_to_first_batch_s,
+        "train_s": clocks.window_s if all_epochs else None,
+        "host_data_wait_s": clocks.host_data_wait_s,
+        "gpu_idle_s": clocks.gpu_idle_s,
+    }
+    if start.dataset is None:
+        reasons["projected_train_s"] = "the trial read no data set"
+        return values
+    later = clocks.images_per_s_later_pass
+    images = start.dataset.images
+    values["projected_train_s"] = (
+        clocks.start_up_s
+        + images / clocks.images_per_s
+        + (workload.epochs - 1) * images / (later or clocks.images_per_s)
+    )
+    values["projection_basis"] = (
+        f"{workload.epochs} epochs of {images} images: start-up, the first pass at its measured rate, later passes at "
+        f"{'a measured later-pass rate' if later else 'the first-pass rate, since no later pass was measured'}"
+    )
+    return values
+
+
+def _storage_values(clocks: Rates, start: RunStart, reasons: dict[str, str]) -> dict[str, Any]:
+    if start.dataset is None:
+        for name in ("mean_image_bytes", "required_bytes_per_s", "measured_read_bytes_per_s", "hit_ratio"):
+            reasons[name] = "the trial read no data set"
+        return {}
+    mean = (start.dataset.image_bytes + start.dataset.label_bytes) / start.dataset.images
+    counted = list(clocks.read_bytes.values())
+    values: dict[str, Any] = {"mean_image_bytes": mean, "required_bytes_per_s": clocks.images_per_s * mean}
+    if None in counted:
+        reasons["measured_read_bytes_per_s"] = reasons["hit_ratio"] = "a rank could not read its counter of bytes read"
+        return values
+    read = sum(count for count in counted if count is not None)
+    wanted = (clocks.images + clocks.prefetched_images) * mean
+    return {
+        **values,
+        "measured_read_bytes_per_s": read / clocks.window_s,
+        "hit_ratio": min(1.0, max(0.0, 1 - read / wanted)),
+    }
+
+
+def _utilisation_values(clocks: Rates, remains: Remains, reasons: dict[str, str]) -> dict[str, Any]:
+    samples = [
+        sample
+        for node in remains.telemetry.values()
+        for sample in node
+        if clocks.clock_start_wall_s <= sample.t_wall_s <= clocks.clock_stop_wall_s
+    ]
+    cpu = [sample.cpu_util for sample in samples if sample.cpu_util is not None]
+    gpu = [value for sample in samples if sample.gpu_util for value in sample.gpu_util]
+    if not cpu:
+        reasons["cpu_util"] = "no telemetry sample fell into the measured time"
+    if not gpu:
+        reasons["gpu_util"] = NO_GPU if cpu else reasons["cpu_util"]
+    return {
+        "cpu_util": sum(cpu) / len(cpu) if cpu else None,
+        "gpu_util": sum(gpu) / len(gpu) if gpu else None,
+    }

@@ -1,0 +1,1 @@
+"""Ways to empty the cache of a NAS, one class each."""

@@ -1,0 +1,1 @@
+"""`scaleout`: the same rooms without Airflow."""

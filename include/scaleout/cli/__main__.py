@@ -1,0 +1,3 @@
+from scaleout.cli.main import main
+
+main()

@@ -1,0 +1,120 @@
+"""The command line: `scaleout cluster|demo|show|plan|lock|processes`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from scaleout import settings
+from scaleout.cli import demo as demonstration
+from scaleout.cli.fleet import lock_holders, lock_taken_away, marked_processes
+from scaleout.config import files
+from scaleout.errors import ConfigError, ScaleoutError
+from scaleout.local.cluster import local_cluster
+from scaleout.plan.resolve import resolve
+from scaleout.plan.table import describe
+from scaleout.report.html import REPORT_FILE
+from scaleout.report.table import notes, text_table
+from scaleout.results.read import rows_of
+
+app = typer.Typer(
+    help="Measures how training scales on a GPU cluster with a shared NAS.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cluster_app = typer.Typer(help="The small cluster of SSH hosts on this machine.", no_args_is_help=True)
+lock_app = typer.Typer(help="The lock that a sweep holds on the nodes.", no_args_is_help=True)
+app.add_typer(cluster_app, name="cluster")
+app.add_typer(lock_app, name="lock")
+
+
+@cluster_app.command("up")
+def cluster_up() -> None:
+    """Start the local cluster's hosts and write their connections."""
+    local_cluster(files.load_cluster("local")).up(typer.echo)
+
+
+@cluster_app.command("down")
+def cluster_down() -> None:
+    """Stop the local cluster's hosts; keys, ports and data stay."""
+    local_cluster(files.load_cluster("local")).down(typer.echo)
+
+
+@app.command()
+def demo() -> None:
+    """Run the quick sweep on the local cluster, through `airflow dags test`."""
+    raise typer.Exit(demonstration.run(typer.echo))
+
+
+@app.command()
+def plan(conf: Annotated[str, typer.Option("--conf", "-c", help="the trigger form, as JSON")] = "{}") -> None:
+    """Print the trials that a form asks for and the hours that they take. Runs nothing."""
+    cluster = files.load_cluster(settings.cluster_name())
+    typer.echo(describe(resolve(run_id="plan", conf=_form(conf), cluster=cluster, created_at="not started")))
+
+
+@app.command()
+def show(run: Annotated[str, typer.Argument(help="a folder of the results, or `latest`")] = "latest") -> None:
+    """Print the scaling table of a sweep and the path of its report."""
+    folder = settings.results_dir() / run
+    rows, missing = rows_of(folder)
+    typer.echo("\n".join([text_table(rows, demonstration.terminal_width()), *notes(rows)]))
+    for line in missing:
+        typer.echo(f"missing: {line}")
+    typer.echo(f"report: {(folder / REPORT_FILE).resolve()}")
+
+
+@lock_app.command("show")
+def lock_show() -> None:
+    """Who holds the cluster's nodes, and since when there was no sign of life."""
+    for name, answer in asyncio.run(lock_holders()).items():
+        by = answer["by"]
+        said = (
+            f"{by['run_id']} ({by['owner']} on {by['host']}, pid {by['pid']}), {answer['age_s']:.0f} s ago"
+            if by
+            else "free"
+        )
+        typer.echo(f"{name}: {said}")
+
+
+@lock_app.command("break")
+def lock_break() -> None:
+    """Take the lock away from whoever holds it."""
+    asyncio.run(lock_taken_away())
+    lock_show()
+
+
+@app.command()
+def processes(run_id: Annotated[str, typer.Argument(help="the run_id of a sweep")]) -> None:
+    """List the processes of a run on every node; exit status 1 if there are any."""
+    found = asyncio.run(marked_processes(run_id))
+    for name, answer in found.items():
+        typer.echo(f"{name}: {len(answer['processes'])} processes of {run_id}")
+        for process in answer["processes"]:
+            typer.echo(f"  {process['pid']}: {process['command']}")
+    raise typer.Exit(int(any(answer["processes"] for answer in found.values())))
+
+
+def _form(text: str) -> dict[str, Any]:
+    try:
+        form = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--conf is not JSON: {error}") from None
+    if not isinstance(form, dict):
+        raise ConfigError('--conf must be a JSON object, such as {"nodes": [1, 2]}')
+    return form
+
+
+def main() -> None:
+    try:
+        app(prog_name="scaleout")
+    except ScaleoutError as error:
+        typer.echo(f"scaleout: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

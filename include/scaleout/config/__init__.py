@@ -1,0 +1,1 @@
+"""The models behind what a user edits and types: clusters, workloads, presets, the trigger form."""

@@ -1,0 +1,94 @@
+"""A cluster: its nodes, its NAS, and what its owner wants of a launch. Source: `clusters/<name>.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from scaleout.config.model import Model
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=63)]
+RemotePath = Annotated[str, Field(pattern=r"^(/|~/).+", description="absolute on the node, or under its login's home")]
+MOST_COUNTS = 8
+
+
+class Node(Model):
+    """One node: the Airflow connection that reaches it, and the address that its peers reach it by."""
+
+    name: Name
+    connection: str
+    address: str | None = None
+
+
+class OneFS(Model):
+    """An Isilon or PowerScale array: `isi_for_array isi_flush` over SSH to one of its nodes, which flushes all of them."""
+
+    kind: Literal["onefs"]
+    connection: str
+    nodes: PositiveInt
+    sudo: bool = False
+    settle_s: Annotated[float, Field(ge=0)] = 10.0
+    timeout_s: PositiveFloat = 600.0
+
+
+class CommandArray(Model):
+    """Any array whose cache a command empties: exit status 0 means emptied."""
+
+    kind: Literal["command"]
+    connection: str
+    command: Annotated[list[str], Field(min_length=1)]
+    settle_s: Annotated[float, Field(ge=0)] = 10.0
+    timeout_s: PositiveFloat = 600.0
+
+
+class NoArray(Model):
+    """No array to flush: a cold read can then only be proved up to the nodes."""
+
+    kind: Literal["none"]
+
+
+Array = Annotated[OneFS | CommandArray | NoArray, Field(discriminator="kind")]
+
+
+class Cluster(Model):
+    """The nodes in the order in which trials take them: a trial on n nodes runs on the first n."""
+
+    name: Name
+    description: str = ""
+    nodes: Annotated[list[Node], Field(min_length=1)]
+    python: str = "python3"
+    remote_root: RemotePath = "~/scaleout"
+    cityscapes: RemotePath
+    prepared: RemotePath
+    device: Literal["cuda", "cpu"] = "cuda"
+    processes_per_node: PositiveInt
+    node_counts: list[PositiveInt] | None = None
+    network_interface: str | None = None
+    array: Array
+    timezone: str = "UTC"
+    connect_timeout_s: PositiveFloat = 20.0
+    lock_ttl_s: PositiveFloat = 300.0
+    lease_s: PositiveFloat = 30.0
+    grace_s: PositiveFloat = 10.0
+
+    @model_validator(mode="after")
+    def _nodes_are_distinct(self) -> Cluster:
+        for what in ("name", "connection"):
+            seen = [getattr(node, what) for node in self.nodes]
+            twice = sorted({value for value in seen if seen.count(value) > 1})
+            if twice:
+                raise ValueError(f"nodes: the {what} {twice[0]!r} stands more than once; each node needs its own")
+        for count in self.node_counts or []:
+            if count > len(self.nodes):
+                raise ValueError(f"node_counts: {count} is more than the cluster's {len(self.nodes)} nodes")
+        return self
+
+    def counts(self) -> list[int]:
+        """The node counts that the DAG has slots for: as listed, else all up to 8, else powers of two and the whole."""
+        whole = len(self.nodes)
+        if self.node_counts:
+            return sorted(set(self.node_counts))
+        if whole <= MOST_COUNTS:
+            return list(range(1, whole + 1))
+        return sorted({2**k for k in range(whole.bit_length()) if 2**k <= whole} | {whole})

@@ -1,0 +1,41 @@
+"""The trigger form that Airflow shows; `scaleout.config.form` is what validates it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Param
+
+from scaleout.config import files
+from scaleout.config.cluster import Cluster
+from training.wire.names import CACHE_MODES
+
+
+def trigger_form(cluster: Cluster) -> dict[str, Param]:
+    """The fields of the form. Null everywhere means: as the preset or the cluster's file has it."""
+    counts = cluster.counts()
+    return {
+        "preset": Param("quick", type="string", enum=files.names("presets"), section="Sweep", title="Preset"),
+        "workloads": _optional(
+            "array", "Sweep", "Workloads", examples=files.names("workloads"), items={"type": "string"}
+        ),
+        "nodes": _optional(
+            "array", "Sweep", f"Node counts (slots: {', '.join(map(str, counts))})", items={"type": "integer"}
+        ),
+        "rounds": _optional("integer", "Sweep", "Rounds", minimum=1),
+        "cache_modes": _optional("array", "Sweep", "Cache modes", examples=list(CACHE_MODES), items={"type": "string"}),
+        "length": _optional("object", "Trial", 'Length of a trial: {"steps": n}, {"seconds": s} or {"epochs": n}'),
+        "batch_per_gpu": _optional("integer", "Trial", "Batch per GPU", minimum=1),
+        "processes_per_node": _optional("integer", "Trial", "Processes (GPUs) per node", minimum=1),
+        "num_workers": _optional("integer", "Trial", "Input workers per process", minimum=1),
+        "window_steps": _optional("integer", "Trial", "Steps per window", minimum=1),
+        "warmup_steps": _optional("integer", "Trial", "Warm-up steps on synthetic batches", minimum=1),
+        "synthetic_steps": _optional("integer", "Trial", "Timed steps on synthetic batches", minimum=1),
+        "seed": _optional("integer", "Trial", "Seed", minimum=0),
+        "cityscapes": _optional("string", "Data", f"Cityscapes folder on the nodes (default {cluster.cityscapes})"),
+        "budget_h": _optional("number", "Sweep", "Budget in hours", exclusiveMinimum=0),
+    }
+
+
+def _optional(kind: str, section: str, title: str, **schema: Any) -> Param:
+    return Param(None, type=["null", kind], section=section, title=title, **schema)

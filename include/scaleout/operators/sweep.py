@@ -1,0 +1,89 @@
+"""The tasks of a whole sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from scaleout.config import files
+from scaleout.errors import ConfigError
+from scaleout.operators.base import SweepOperator
+from scaleout.results.store import SWEEP_FILE
+from scaleout.steps import cluster_lock, compile_results, deploy, plan, preflight, prepare_data
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.context import Context
+
+
+class RefuseOperator(SweepOperator):
+    """Stands in for the DAG of a cluster whose file is wrong: fails with the sentence that says what is wrong."""
+
+    def __init__(self, *, sentence: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sentence = sentence
+
+    def do(self, context: Context) -> None:
+        raise ConfigError(self.sentence)
+
+
+class PlanOperator(SweepOperator):
+    """plan: validates the raw form and writes `sweep.json`. Returns where it lies."""
+
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+
+    def do(self, context: Context) -> dict[str, Any]:
+        conf = {key: value for key, value in (context["dag_run"].conf or {}).items() if value is not None}
+        sweep = plan.plan(context["run_id"], conf, files.load_cluster(self.cluster), self.say)
+        return {
+            "sweep": str(self._store.folder / SWEEP_FILE),
+            "trials": len(sweep.trials),
+            "hours": round(sweep.estimated_h, 3),
+        }
+
+
+class LockOperator(SweepOperator):
+    """lock: takes the cluster for this run."""
+
+    def do(self, context: Context) -> None:
+        self.run(cluster_lock.take(self.session()))
+
+
+class PreflightOperator(SweepOperator):
+    """preflight: asks every node and the array what they are."""
+
+    def do(self, context: Context) -> None:
+        self.run(preflight.preflight(self.session()))
+
+
+class DeployOperator(SweepOperator):
+    """deploy: brings the release to every node."""
+
+    def do(self, context: Context) -> None:
+        self.run(deploy.deploy(self.session()))
+
+
+class PrepareDataOperator(SweepOperator):
+    """prepare_data: converts the data set, and lets the trials begin."""
+
+    def do(self, context: Context) -> None:
+        self.run(prepare_data.prepare_data(self.session()))
+
+
+class CompileResultsOperator(SweepOperator):
+    """compile_results: the table, the files; fails when a trial is missing."""
+
+    def do(self, context: Context) -> dict[str, str]:
+        compile_results.compile_sweep(self._store, self.say)
+        return {"results": str(self._store.folder)}
+
+
+class UnlockOperator(SweepOperator):
+    """unlock: gives the cluster back, whatever happened."""
+
+    def do(self, context: Context) -> None:
+        if not (self._store.folder / SWEEP_FILE).exists():
+            raise AirflowSkipException("there was no plan, so nothing was locked")
+        self.run(cluster_lock.give_back(self.session()))

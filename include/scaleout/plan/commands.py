@@ -1,0 +1,83 @@
+"""The command of every node of a trial, as one would type it on that node. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from scaleout.config.form import Length
+from scaleout.config.workload import Launcher, Workload
+from scaleout.plan.sweep import Trial
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks meet: an address and a port of the node with node rank 0."""
+
+    address: str
+    port: int
+
+
+def node_command(
+    *, trial: Trial, workload: Workload, node_rank: int, rendezvous: Rendezvous, python: str, data: str, events: str
+) -> list[str]:
+    """The argument vector of one node, to be run in the folder of the workload's program.
+
+    `data` is the prepared data set and `events` the folder for the event logs, both absolute on the node.
+    """
+    program = workload.program.rsplit("/", 1)[-1]
+    return [
+        *_launcher(workload.launcher, python),
+        f"--nproc_per_node={trial.processes_per_node}",
+        f"--nnodes={trial.nodes}",
+        f"--node_rank={node_rank}",
+        f"--master_addr={rendezvous.address}",
+        f"--master_port={rendezvous.port}",
+        program,
+        *workload.arguments,
+        *_program_flags(trial, workload, data),
+        *_measurement_flags(trial, events),
+    ]
+
+
+def shown(command: list[str], cwd: str, environment: dict[str, str]) -> str:
+    """The command as one line of shell that does the same when pasted on the node."""
+    exports = "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(environment.items()))
+    return f"cd {shlex.quote(cwd)} && {exports}{shlex.join(command)}"
+
+
+def _launcher(launcher: Launcher, python: str) -> list[str]:
+    module = {"torchrun": "torch.distributed.run", "torch.distributed.launch": "torch.distributed.launch"}[launcher]
+    return [python, "-m", module]
+
+
+def _program_flags(trial: Trial, workload: Workload, data: str) -> list[str]:
+    flags = workload.flags
+    values = [
+        flags.data,
+        data,
+        flags.batch_per_gpu,
+        str(trial.batch_per_gpu),
+        flags.num_workers,
+        str(trial.num_workers),
+    ]
+    if flags.seed:
+        values += [flags.seed, str(trial.seed)]
+    return values + _length_flags(trial.length, flags.epochs)
+
+
+def _length_flags(length: Length, epochs_flag: str) -> list[str]:
+    if length.steps is not None:
+        return ["--steps", str(length.steps)]
+    if length.seconds is not None:
+        return ["--seconds", f"{length.seconds:g}"]
+    return [epochs_flag, str(length.epochs)]
+
+
+def _measurement_flags(trial: Trial, events: str) -> list[str]:
+    return [
+        "--window-steps", str(trial.window_steps),
+        "--warmup-steps", str(trial.warmup_steps),
+        "--synthetic-steps", str(trial.synthetic_steps),
+        "--events", events,
+    ]  # fmt: skip

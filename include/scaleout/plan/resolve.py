@@ -1,0 +1,132 @@
+"""Resolves a form into a sweep. Pure, apart from reading the configuration's files."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from scaleout.config import files
+from scaleout.config.cluster import Cluster
+from scaleout.config.form import Choices, Form, Length, Preset
+from scaleout.config.workload import Workload
+from scaleout.errors import PlanError
+from scaleout.plan.sweep import Sweep, Trial
+from training.wire.names import slug
+
+BETWEEN_TRIALS_S = 20.0
+
+
+def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: str) -> Sweep:
+    """The sweep that a raw conf asks for. Raises ConfigError and PlanError before anything has run."""
+    form = Form.of(conf)
+    preset = files.load_preset(form.preset)
+    _check_names("workload", _chosen(form, preset, "workloads", ["ssd"]), files.names("workloads"))
+    workloads = {name: files.load_workload(name) for name in _chosen(form, preset, "workloads", ["ssd"])}
+    counts = sorted(_chosen(form, preset, "nodes", cluster.counts()))
+    _check_counts(counts, cluster)
+    trials = [
+        _trial(form, preset, cluster, workload, round_, nodes, cache_mode)
+        for round_ in range(1, _chosen(form, preset, "rounds", 1) + 1)
+        for workload in workloads.values()
+        for nodes in counts
+        for cache_mode in _chosen(form, preset, "cache_modes", ["cold"])
+    ]
+    estimated_h = sum(trial.estimated_s + BETWEEN_TRIALS_S for trial in trials) / 3600
+    budget_h = _chosen(form, preset, "budget_h", 12.0)
+    if estimated_h > budget_h:
+        raise PlanError(
+            f"the sweep would take about {estimated_h:.1f} h and the budget is {budget_h:g} h: ask for fewer nodes, "
+            "rounds or steps, or raise budget_h in the trigger form"
+        )
+    return Sweep(
+        run_id=run_id,
+        slug=slug(run_id),
+        created_at=created_at,
+        form=form,
+        cluster=cluster,
+        workloads=workloads,
+        trials=trials,
+        cityscapes=form.cityscapes or cluster.cityscapes,
+        estimated_h=estimated_h,
+        budget_h=budget_h,
+    )
+
+
+def _trial(
+    form: Form, preset: Preset, cluster: Cluster, workload: Workload, round_: int, nodes: int, cache_mode: Any
+) -> Trial:
+    per_node = _chosen(form, preset, "processes_per_node", cluster.processes_per_node)
+    if cluster.device == "cuda" and per_node > cluster.processes_per_node:
+        raise PlanError(
+            f"processes_per_node {per_node} is more than the {cluster.processes_per_node} GPUs of a node of {cluster.name}"
+        )
+    ranks = nodes * per_node
+    batch = _chosen(form, preset, "batch_per_gpu", workload.batch_per_gpu)
+    length = _chosen(form, preset, "length", Length(epochs=workload.epochs))
+    window_steps = _chosen(form, preset, "window_steps", 50)
+    if length.steps is not None and length.steps < window_steps:
+        raise PlanError(
+            f"{length.steps} steps are too few for one window of {window_steps}: raise steps or lower window_steps"
+        )
+    warmup, synthetic = _chosen(form, preset, "warmup_steps", 20), _chosen(form, preset, "synthetic_steps", 50)
+    rate = workload.expected_images_per_s_per_rank[cluster.device]
+    return Trial(
+        round=round_,
+        workload=workload.name,
+        nodes=nodes,
+        cache_mode=cache_mode,
+        node_names=[node.name for node in cluster.nodes[:nodes]],
+        processes_per_node=per_node,
+        ranks=ranks,
+        batch_per_gpu=batch,
+        global_batch=ranks * batch,
+        num_workers=_chosen(form, preset, "num_workers", workload.num_workers),
+        length=length,
+        window_steps=window_steps,
+        warmup_steps=warmup,
+        synthetic_steps=synthetic,
+        seed=_chosen(form, preset, "seed", 1),
+        estimated_s=workload.start_up_s
+        + (warmup + synthetic) * batch / rate
+        + _length_s(length, batch, ranks, rate, workload.dataset_images),
+    )
+
+
+def _length_s(length: Length, batch: int, ranks: int, rate: float, dataset_images: int) -> float:
+    """Seconds of the measured part, at `rate` images/s per rank and perfect scaling."""
+    if length.seconds is not None:
+        return length.seconds
+    if length.steps is not None:
+        return length.steps * batch / rate
+    assert length.epochs is not None
+    return length.epochs * dataset_images / (ranks * rate)
+
+
+def _chosen(form: Choices, preset: Choices, key: str, otherwise: Any) -> Any:
+    for choices in (form, preset):
+        value = getattr(choices, key)
+        if value is not None:
+            return value
+    return otherwise
+
+
+def _check_names(what: str, asked: list[str], known: list[str]) -> None:
+    for name in asked:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            raise PlanError(f"trigger form: no {what} named {name!r}; {hint}")
+
+
+def _check_counts(counts: list[int], cluster: Cluster) -> None:
+    if counts[-1] > len(cluster.nodes):
+        raise PlanError(
+            f"trigger form: {counts[-1]} nodes are asked for and the cluster {cluster.name} has {len(cluster.nodes)}"
+        )
+    slots = cluster.counts()
+    for count in counts:
+        if count not in slots:
+            raise PlanError(
+                f"trigger form: the DAG has no slot for {count} nodes (it has {', '.join(map(str, slots))}): "
+                f"list it in node_counts of clusters/{cluster.name}.yaml"
+            )

@@ -1,0 +1,68 @@
+"""The plan of a sweep, as `sweep.json` holds it. Every task after `plan` reads this and nothing else."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from scaleout.config.cluster import Cluster
+from scaleout.config.form import Form, Length
+from scaleout.config.model import Model
+from scaleout.config.workload import Workload
+from training.wire.names import CacheMode, TrialKey
+
+SCHEMA = 1
+
+
+class Trial(Model):
+    """One trial, resolved: every value that its command will carry."""
+
+    round: int
+    workload: str
+    nodes: int
+    cache_mode: CacheMode
+    node_names: list[str]
+    processes_per_node: int
+    ranks: int
+    batch_per_gpu: int
+    global_batch: int
+    num_workers: int
+    length: Length
+    window_steps: int
+    warmup_steps: int
+    synthetic_steps: int
+    seed: int
+    estimated_s: float
+
+    @property
+    def key(self) -> TrialKey:
+        return TrialKey(self.round, self.workload, self.nodes, self.cache_mode)
+
+
+class Sweep(Model):
+    """One DAG run. `ready` is set when the data is there; `stopped` says who ended the sweep early, and where."""
+
+    schema_version: int = SCHEMA
+    run_id: str
+    slug: str
+    created_at: str
+    form: Form
+    cluster: Cluster
+    workloads: dict[str, Workload]
+    trials: list[Trial]
+    cityscapes: str
+    estimated_h: float
+    budget_h: float
+    ready: bool = False
+    stopped: str | None = None
+    release: str | None = None
+    datasets: dict[str, dict[str, Any]] = {}
+
+    def trial(self, key: TrialKey) -> Trial | None:
+        """The trial of a slot, or None where the sweep does not ask for it."""
+        return next((trial for trial in self.trials if trial.key == key), None)
+
+    def prepared_path(self, workload: str) -> str:
+        """Where a node finds a workload's data set; the name keeps different sources apart."""
+        source = sha256(self.cityscapes.encode()).hexdigest()[:8]
+        return f"{self.cluster.prepared}/{workload}-{source}"

@@ -1,0 +1,1 @@
+"""The results folder of every sweep: the truth, in files."""

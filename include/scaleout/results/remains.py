@@ -1,0 +1,86 @@
+"""Reads what a trial left in its results folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scaleout.analysis.trial import Remains
+from scaleout.plan.sweep import Sweep, Trial
+from scaleout.results.store import CACHES_FILE, LAUNCH_FILE, PREFLIGHT_FILE, SweepStore
+from training.wire.events import Event, read_events
+from training.wire.job import EVENTS_FILE, TELEMETRY_FILE
+from training.wire.schema import WireError, from_dict
+from training.wire.telemetry import TelemetrySample
+
+
+def remains_of(store: SweepStore, sweep: Sweep, trial: Trial, folder: str) -> Remains:
+    """Everything about one try. A damaged log is a failure of the trial, told as such, not an error here."""
+    launch: dict[str, Any] = store.read(folder, LAUNCH_FILE) or {}
+    failure = launch.get("failure")
+    events: dict[int, list[Event]] = {}
+    telemetry: dict[str, list[TelemetrySample]] = {}
+    try:
+        for node in trial.node_names:
+            events |= read_node_events(store.folder / folder / node)
+            telemetry[node] = read_telemetry(store.folder / folder / node / TELEMETRY_FILE)
+    except WireError as error:
+        failure = failure or str(error)
+    preflight = store.read(PREFLIGHT_FILE) or {"nodes": {}}
+    return Remains(
+        trial=trial,
+        folder=folder,
+        workload=sweep.workloads[trial.workload],
+        failure=failure,
+        events=events,
+        telemetry=telemetry,
+        caches=store.read(folder, CACHES_FILE),
+        preflight=preflight["nodes"],
+        commands=launch.get("commands", {}),
+        provenance=_provenance(sweep, trial, preflight, events),
+    )
+
+
+def read_node_events(folder: Path) -> dict[int, list[Event]]:
+    """The event logs of one node's ranks, by global rank. Raises WireError."""
+    logs = {}
+    for path in sorted(folder.glob(f"rank*/{EVENTS_FILE}")):
+        log = list(read_events(path))
+        if log:
+            logs[log[0].rank] = log
+    return logs
+
+
+def read_telemetry(path: Path) -> list[TelemetrySample]:
+    """The samples of a node; a last line that was cut off is left out. Raises WireError."""
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    try:
+        documents = [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise WireError(f"{path}: {error}") from None
+    return [from_dict(TelemetrySample, document, f"{path}:{i}") for i, document in enumerate(documents, start=1)]
+
+
+def _provenance(
+    sweep: Sweep, trial: Trial, preflight: dict[str, Any], events: dict[int, list[Event]]
+) -> dict[str, Any]:
+    starts = {rank: log[0].body for rank, log in sorted(events.items())}
+    return {
+        "release": sweep.release,
+        "dataset": sweep.datasets.get(trial.workload),
+        "array": preflight.get("array"),
+        "nodes": {node: preflight["nodes"].get(node) for node in trial.node_names},
+        "ranks": {
+            str(rank): {
+                name: getattr(start, name, None)
+                for name in (
+                    "node", "device", "device_name", "backend", "ddp", "precision", "loader", "affinity",
+                    "network_interface", "versions", "seed", "num_workers", "learning_rate",
+                )
+            }
+            for rank, start in starts.items()
+        },
+    }  # fmt: skip

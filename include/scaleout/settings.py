@@ -1,0 +1,38 @@
+"""The environment variables, read in one place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def home() -> Path:
+    """`$SCALEOUT_HOME`: results, the local cluster and its data. Default: `.scaleout` in the checkout."""
+    return Path(os.environ.get("SCALEOUT_HOME") or CHECKOUT / ".scaleout").resolve()
+
+
+def config_dir() -> Path:
+    """`$SCALEOUT_CONFIG_DIR`: holds `clusters/`, `workloads/` and `presets/`. Default: `include` in the checkout."""
+    return Path(os.environ.get("SCALEOUT_CONFIG_DIR") or CHECKOUT / "include").resolve()
+
+
+def cluster_name() -> str:
+    """`$SCALEOUT_CLUSTER`: the cluster whose DAG is parsed. Default: the local one."""
+    return os.environ.get("SCALEOUT_CLUSTER") or "local"
+
+
+def results_dir() -> Path:
+    return home() / "results"
+
+
+def training_dir() -> Path:
+    """The folder that is copied to the nodes as a release."""
+    return CHECKOUT / "training"
+
+
+def node_python() -> Path:
+    """The training environment's interpreter on this machine, as `make setup` made it."""
+    venvs = Path(os.environ.get("SCALEOUT_VENVS") or home() / "venv")
+    return venvs / "node" / "bin" / "python"

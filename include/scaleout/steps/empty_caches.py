@@ -1,0 +1,88 @@
+"""empty_caches: sync everywhere, flush the array, drop the page cache of every node; then look whether it is so.
+
+Dirty pages go first, so that a later write-back does not fill the array's cache again; the nodes' caches go last, so that
+nothing read meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from scaleout.array.make import array_connection, array_of
+from scaleout.errors import NodeError
+from scaleout.plan.sweep import Trial
+from scaleout.remote.fleet import each
+from scaleout.remote.node import Node
+from scaleout.results.store import CACHES_FILE
+from scaleout.steps.session import Session
+
+SYNC_LIMIT_S = 600.0
+SAMPLED_FILES = 32
+
+
+async def empty_caches(session: Session, trial: Trial) -> None:
+    """Writes `caches.json` into the folder of the try to come. Raises ArrayError when the array refuses.
+
+    A node that cannot drop its caches does not stop the trial: what is not proved cold is reported as unproven.
+    """
+    folder = session.store.next_try(trial.key)
+    if trial.cache_mode == "warm":
+        session.say("warm: caches stay as they are")
+        return
+    cluster = session.sweep.cluster
+    connection = array_connection(cluster)
+    array = array_of(cluster, session.targets[connection] if connection else None)
+    problems: list[str] = []
+    async with session.holding(trial.node_names) as nodes:
+        synced = await each("sync", nodes, lambda node: node.ask("caches", "sync", timeout_s=SYNC_LIMIT_S))
+        flush = await array.flush()
+        dropped = await each(
+            "dropping caches", nodes, _tolerant(problems, lambda n: n.ask("caches", "drop", timeout_s=SYNC_LIMIT_S))
+        )
+        resident = await each("reading residency", nodes, _tolerant(problems, lambda n: _residency(session, n, trial)))
+    record = {"synced": synced, "flush": asdict(flush), "dropped": dropped, "resident": resident, "problems": problems}
+    session.store.write(record, folder, CACHES_FILE)
+    session.say(_told(record))
+
+
+async def _residency(session: Session, node: Node, trial: Trial) -> dict[str, Any]:
+    images = f"{node.path(session.sweep.prepared_path(trial.workload))}/train2017"
+    seed = f"{session.sweep.slug}-{trial.round}-{trial.nodes}-{node.name}"
+    return await node.ask("caches", "resident", images, str(SAMPLED_FILES), seed, timeout_s=SYNC_LIMIT_S)
+
+
+def _tolerant(
+    problems: list[str], do: Callable[[Node], Awaitable[dict[str, Any]]]
+) -> Callable[[Node], Awaitable[dict[str, Any] | None]]:
+    """Null for a node that could not do it; why is added to `problems`."""
+
+    async def tried(node: Node) -> dict[str, Any] | None:
+        try:
+            return await do(node)
+        except NodeError as error:
+            problems.append(str(error))
+            return None
+
+    return tried
+
+
+def _told(record: dict[str, Any]) -> str:
+    flush = record["flush"]
+    lines = [
+        f"array: {'flushed' if flush['complete'] else 'NOT flushed'} in {flush['seconds']:.1f} s"
+        f" ({', '.join(flush['acknowledged']) or flush['reason']})"
+    ]
+    for node, drop in record["dropped"].items():
+        resident = record["resident"][node]
+        if drop:
+            lines.append(
+                f"{node}: page cache {drop['cached_before_bytes'] / 1e6:.0f} MB before, {drop['cached_after_bytes'] / 1e6:.0f} MB "
+                f"after, in {drop['drop_s']:.2f} s"
+            )
+        if resident and resident["resident_bytes"] is not None:
+            lines.append(
+                f"{node}: {resident['resident_bytes']} of {resident['bytes']} bytes of {resident['files']} sampled files in memory"
+            )
+    return "\n".join([*lines, *record["problems"]])

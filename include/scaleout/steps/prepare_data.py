@@ -1,0 +1,79 @@
+"""prepare_data: one node converts the data set for each workload; every node must see the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from scaleout.errors import FleetError, NodeError
+from scaleout.remote.fleet import each
+from scaleout.remote.gang import Place, run_gang
+from scaleout.remote.node import Node
+from scaleout.remote.release import release_path
+from scaleout.steps.run_folder import job_of, new_folder
+from scaleout.steps.session import Session
+
+ANSWER_LIMIT_S = 60.0
+
+
+async def prepare_data(session: Session) -> None:
+    """Sets `ready` when every workload's data is there. Raises GangError, FleetError."""
+    datasets = {}
+    async with session.holding(session.node_names) as nodes:
+        for workload in session.sweep.workloads:
+            datasets[workload] = await _convert(session, nodes[0], workload)
+            await _seen_by_all(session, nodes, workload, datasets[workload]["manifest_sha256"])
+    session.store.update(datasets=datasets, ready=True)
+
+
+async def _convert(session: Session, node: Node, workload: str) -> dict[str, Any]:
+    sweep = session.sweep
+    assert sweep.release is not None
+    release = release_path(node, sweep.cluster.remote_root, sweep.release)
+    command = [
+        node.python, f"{release}/training/data/convert.py",
+        "--cityscapes", node.path(sweep.cityscapes),
+        "--out", node.path(sweep.prepared_path(workload)),
+    ]  # fmt: skip
+    folder = await new_folder(session, node, f"prepare-{workload}")
+    job = job_of(session, f"prepare-{workload}", [node.name], 0, command, cwd=release, environment={})
+    lines: list[str] = []
+    await run_gang([Place(node, job, release, folder)], _both(lines.append, session.say))
+    try:
+        summary: dict[str, Any] = json.loads(lines[-1])
+    except (ValueError, IndexError):
+        raise NodeError(node.name, f"the conversion of {workload} ended without its summary") from None
+    done = "nothing had changed" if summary["skipped"] else f"converted in {summary['seconds']:.1f} s"
+    session.say(
+        f"{workload}: {summary['images']} training images, {summary['image_bytes'] / 1e6:.1f} MB, "
+        f"mean {summary['mean_image_bytes'] / 1e6:.2f} MB ({done})"
+    )
+    return summary
+
+
+async def _seen_by_all(session: Session, nodes: list[Node], workload: str, sha256: str) -> None:
+    async def look(node: Node) -> str:
+        path = f"{node.path(session.sweep.prepared_path(workload))}/manifest.json"
+        answer = await node.run(["sha256sum", path], timeout_s=ANSWER_LIMIT_S)
+        return answer.stdout.split(" ")[0]
+
+    seen = await each("looking for the data", nodes, look)
+    blind = [
+        NodeError(
+            name,
+            f"does not see the data in {session.sweep.prepared_path(workload)} that {nodes[0].name} sees: is it mounted?",
+        )
+        for name, found in seen.items()
+        if found != sha256
+    ]
+    if blind:
+        raise FleetError("looking for the data", blind)
+
+
+def _both(keep: Callable[[str], None], say: Callable[[str], None]) -> Callable[[str, str], None]:
+    def log(node: str, line: str) -> None:
+        keep(line)
+        say(f"[{node}] {line}")
+
+    return log

@@ -1,0 +1,28 @@
+"""Shared by the tests of training/."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_data_programs import generate
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated Cityscapes-format scenes, 4 of train and 2 of val. Not to be changed: copy what a test changes."""
+    out = tmp_path_factory.mktemp("scenes") / "cityscapes"
+    generate(out)
+    return out
+
+
+@pytest.fixture
+def other_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A folder where files of `tmp_path` cannot be hard-linked."""
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second file system: /dev/shm is missing or the one of the temporary folder")
+    with tempfile.TemporaryDirectory(dir=shm) as folder:
+        yield Path(folder)

@@ -1,0 +1,168 @@
+"""What the converter says to a user's mistake: one sentence, exit status 2, no traceback, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_data_programs import convert
+
+AACHEN = "aachen_000000_000019"
+
+
+@pytest.fixture
+def source(scenes: Path, tmp_path: Path) -> Path:
+    """One frame of train, to be spoilt."""
+    for kind in ("leftImg8bit", "gtFine"):
+        shutil.copytree(scenes / kind / "train" / "aachen", tmp_path / "source" / kind / "train" / "aachen")
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def picture(source: Path) -> Path:
+    return source / "leftImg8bit" / "train" / "aachen" / f"{AACHEN}_leftImg8bit.png"
+
+
+@pytest.fixture
+def truth(source: Path) -> Path:
+    return source / "gtFine" / "train" / "aachen" / f"{AACHEN}_gtFine_instanceIds.png"
+
+
+def refusal(source: Path, out: Path) -> str:
+    """The one sentence on stderr."""
+    before = sorted(os.listdir(out.parent)) if out.parent.is_dir() else None
+    result = convert(source, out, check=False)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert before is None or sorted(os.listdir(out.parent)) == before
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+def save(ids: np.ndarray, path: Path) -> None:
+    Image.fromarray(ids.astype(np.uint16)).save(path)
+
+
+def test_data_error_missing_folder(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere"
+    assert refusal(missing, tmp_path / "out").startswith(f"{missing}: no such folder; give the folder that holds")
+
+
+@pytest.mark.parametrize("kind", ["leftImg8bit", "gtFine"])
+def test_data_error_missing_part(source: Path, tmp_path: Path, kind: str) -> None:
+    shutil.rmtree(source / kind)
+    assert f"{source}: holds neither {kind} nor {kind}_trainvaltest/{kind}; give" in refusal(source, tmp_path / "out")
+
+
+def test_data_error_no_frames(source: Path, picture: Path, tmp_path: Path) -> None:
+    picture.unlink()
+    sentence = refusal(source, tmp_path / "out")
+    assert sentence.startswith(
+        f"{source}: no frame of train has both a picture and ground truth; train: 1 ground truths"
+    )
+
+
+def test_data_error_only_label_ids(source: Path, truth: Path, tmp_path: Path) -> None:
+    truth.unlink()
+    truth.with_name(f"{AACHEN}_gtFine_polygons.json").unlink()
+    assert "1 frames with neither instanceIds nor polygons left out" in refusal(source, tmp_path / "out")
+
+
+def test_data_error_no_objects(source: Path, truth: Path, tmp_path: Path) -> None:
+    ids = np.full((1024, 2048), 7)
+    ids[:10], ids[20:30, :10] = 26, 29001
+    save(ids, truth)
+    assert f"{source}: no frame of train has an object to train on" in refusal(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_data_error_picture_that_is_none(source: Path, picture: Path, tmp_path: Path, workers: int) -> None:
+    shutil.copytree(source / "gtFine" / "train", source / "gtFine" / "val")
+    shutil.copytree(source / "leftImg8bit" / "train", source / "leftImg8bit" / "val")
+    picture.write_bytes(b"GIF89a" + bytes(100))
+    result = convert(source, tmp_path / "out", workers=workers, check=False)
+    assert result.returncode == 2
+    assert result.stderr == f"error: {picture}: not a PNG; replace it with the frame's picture, or remove it\n"
+
+
+def test_data_error_picture_cut_off(source: Path, picture: Path, tmp_path: Path) -> None:
+    picture.write_bytes(picture.read_bytes()[:-10_000])
+    assert refusal(source, tmp_path / "out") == f"{picture}: a PNG that was cut off; copy it again, or remove it"
+
+
+def test_data_error_instance_image_cut_off(source: Path, truth: Path, tmp_path: Path) -> None:
+    truth.write_bytes(truth.read_bytes()[:2000])
+    assert refusal(source, tmp_path / "out").startswith(f"{truth}: not a readable PNG (")
+
+
+def test_data_error_instance_image_in_colour(source: Path, picture: Path, truth: Path, tmp_path: Path) -> None:
+    shutil.copyfile(picture, truth)
+    assert f"{truth}: a picture of mode RGB; instance ids are one channel" in refusal(source, tmp_path / "out")
+
+
+def test_data_error_sizes_differ(source: Path, picture: Path, truth: Path, tmp_path: Path) -> None:
+    save(np.full((512, 1024), 26000), truth)
+    sentence = refusal(source, tmp_path / "out")
+    assert sentence.startswith(f"{truth}: 1024x512 px, but its frame {picture} is 2048x1024 px; both must")
+
+
+@pytest.mark.parametrize(("value", "label"), [(57012, 57), (200, 200)])
+def test_data_error_unknown_label_id(source: Path, truth: Path, tmp_path: Path, value: int, label: int) -> None:
+    ids = np.full((1024, 2048), 26000)
+    ids[3, 4] = value
+    save(ids, truth)
+    sentence = refusal(source, tmp_path / "out")
+    assert sentence.startswith(f"{truth}: unknown label id {label} (pixel value {value}); Cityscapes has 0 to 33")
+
+
+@pytest.mark.parametrize(
+    ("objects", "what"),
+    [
+        ([{"label": "spaceship", "polygon": [[0, 0], [9, 0], [9, 9]]}], "unknown label 'spaceship'"),
+        ([{"label": "car"}], "not the polygons of a frame (KeyError('polygon'))"),
+        ([{"label": "car", "polygon": [[1, 2]]}], "not the polygons of a frame ("),
+    ],
+)
+def test_data_error_polygons(source: Path, truth: Path, tmp_path: Path, objects: list[object], what: str) -> None:
+    truth.unlink()
+    polygons = truth.with_name(f"{AACHEN}_gtFine_polygons.json")
+    polygons.write_text(json.dumps({"imgHeight": 1024, "imgWidth": 2048, "objects": objects}))
+    assert refusal(source, tmp_path / "out").startswith(f"{polygons}: {what}")
+
+
+def test_data_error_out_cannot_be_made(source: Path) -> None:
+    assert refusal(source, Path("/proc/nowhere/out")).startswith("/proc/nowhere: cannot be made (No such file or dir")
+
+
+@pytest.mark.parametrize("name", ["instances.json", "annotations"])
+def test_data_error_out_is_somebody_elses(source: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    (out / name).mkdir(parents=True)
+    assert "this program did not write; give another --out, or empty the folder" in refusal(source, out)
+    assert (out / name).exists()
+
+
+def test_data_error_out_has_another_manifest(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "train2017").mkdir(parents=True)
+    (tmp_path / "out" / "manifest.json").write_text('{"schema": 1, "workload": "enlarged"}')
+    assert "has no manifest.json of this version" in refusal(source, tmp_path / "out")
+
+
+def test_data_error_out_is_the_source(source: Path, tmp_path: Path) -> None:
+    assert f"{source}: would replace its own source" in refusal(source, source)
+    assert f"{tmp_path}: would replace its own source" in refusal(source, tmp_path)
+
+
+def test_data_error_out_is_a_mount_point(source: Path) -> None:
+    assert refusal(source, Path("/proc")).startswith("/proc: is a mount point")
+
+
+def test_data_error_no_room_for_copies(source: Path, picture: Path, other_file_system: Path) -> None:
+    os.truncate(picture, 10**13)
+    sentence = refusal(source, other_file_system / "out")
+    assert " MB free, but the frames to copy take 10000000 MB; make room, or give an --out on" in sentence

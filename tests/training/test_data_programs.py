@@ -1,0 +1,45 @@
+"""Runs the programs of training/data as a user does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_DATA = Path(__file__).resolve().parents[2] / "training" / "data"
+GENERATE, CONVERT = _DATA / "generate.py", _DATA / "convert.py"
+
+
+def _run(check: bool, *command: object) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, cwd="/", timeout=120)
+    assert not check or result.returncode == 0, result.stderr
+    return result
+
+
+def generate(
+    out: Path, *, train: int = 4, val: int = 2, seed: int = 0, workers: int = 2, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    counts = ("--train", train, "--val", val, "--seed", seed, "--workers", workers)
+    return _run(check, GENERATE, "--out", out, *counts)
+
+
+def convert(source: Path, out: Path, *, workers: int = 1, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return _run(check, CONVERT, "--cityscapes", source, "--out", out, "--workers", workers)
+
+
+def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The JSON object in the last line of the converter."""
+    document: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return document
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file below a folder with the SHA-256 of its bytes."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

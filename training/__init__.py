@@ -1,0 +1,1 @@
+"""What runs on a node. Copied there as a release; never imports airflow or scaleout."""

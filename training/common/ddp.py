@@ -1,0 +1,64 @@
+"""Which DistributedDataParallel wraps the model: apex's where it exists, else torch's."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from training.common.errors import UserError
+from training.common.gang import Gang
+
+# torch 2.14 renamed the switch
+_SWITCHES = inspect.signature(DistributedDataParallel).parameters
+_BUFFER_SWITCH = "forward_sync_buffers" if "forward_sync_buffers" in _SWITCHES else "broadcast_buffers"
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The model to call, which DDP it is (`torch`, `apex`, `none`), and why, for the log."""
+
+    model: nn.Module
+    ddp: str
+    reason: str
+
+
+def wrap(model: nn.Module, gang: Gang, choice: str) -> Wrapped:
+    """Wraps `model` as `choice` (auto, torch, apex) says; one process needs no wrapping.
+
+    As apex's does, torch's then leaves batch-norm statistics to each rank.
+    """
+    if choice == "apex" and gang.device.type == "cpu":
+        raise UserError("--ddp apex needs GPUs; on the CPU use --ddp torch")
+    apex, why_not = (None, "not asked for") if choice == "torch" or gang.device.type == "cpu" else find_apex()
+    if choice == "apex" and apex is None:
+        raise UserError(f"--ddp apex: {why_not}; use --ddp torch")
+    if gang.backend is None:
+        return Wrapped(model, "none", "one process")
+    if apex is not None:
+        return Wrapped(apex(model), "apex", "apex.parallel is installed")
+    devices = [gang.device.index] if gang.device.type == "cuda" else None
+    buffers_stay = {_BUFFER_SWITCH: False}
+    wrapped = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True, **buffers_stay)
+    reason = "as asked" if choice == "torch" else "apex is not used on the CPU" if devices is None else why_not
+    return Wrapped(wrapped, "torch", reason)
+
+
+def find_apex() -> tuple[type[nn.Module] | None, str]:
+    """NVIDIA apex's DistributedDataParallel, or None and why: absent, too new (removed in 25.07) or another package."""
+    if importlib.util.find_spec("apex") is None:
+        return None, "apex is not installed"
+    try:
+        package = importlib.import_module("apex")
+    except Exception as error:  # the package of the same name on PyPI fails in ways of its own
+        return None, f"the installed apex cannot be imported ({type(error).__name__}) and is not NVIDIA's"
+    if not any(importlib.util.find_spec(f"apex.{part}") for part in ("optimizers", "normalization", "parallel")):
+        return None, f"the installed apex ({package.__file__}) is an unrelated package, not NVIDIA's"
+    if importlib.util.find_spec("apex.parallel") is None:
+        return None, "this NVIDIA apex no longer has apex.parallel (removed in 25.07)"
+    found = getattr(importlib.import_module("apex.parallel"), "DistributedDataParallel", None)
+    return found, "" if found else "this NVIDIA apex has no parallel.DistributedDataParallel"

@@ -1,0 +1,107 @@
+"""The process group of a trial: who this rank is, and the few ways in which ranks talk outside the gradients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from training.common.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Gang:
+    """This rank's place. `backend` is None for a single process, which needs no group."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    node_rank: int
+    device: torch.device
+    backend: str | None
+
+    @classmethod
+    def join(cls, local_rank: int, cuda: bool, backend: str) -> Gang:
+        """Joins the group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; alone where they are not set.
+
+        `backend` auto: NCCL on GPU, gloo on CPU. Raises UserError where the node lacks this rank's GPU.
+        """
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size)))
+        node_rank = int(os.environ.get("GROUP_RANK", str(rank // local_world_size)))
+        device = _device(local_rank, cuda)
+        if backend == "auto":
+            backend = "nccl" if device.type == "cuda" else "gloo"
+        if backend == "nccl" and device.type == "cpu":
+            raise UserError("--backend nccl needs a GPU; this process trains on the CPU, where --backend gloo works")
+        if world_size == 1:
+            return cls(rank, local_rank, world_size, node_rank, device, None)
+        dist.init_process_group(backend, device_id=device if backend == "nccl" else None)
+        return cls(rank, local_rank, world_size, node_rank, device, backend)
+
+    def agree(self, failed: bool, proposal: int) -> tuple[bool, int]:
+        """A barrier that also carries whether any rank failed, and rank 0's proposal. Waits for the GPU first."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        if self.backend is None:
+            return failed, proposal
+        talk = torch.tensor([int(failed), proposal if self.rank == 0 else 0], device=self._talk_device)
+        dist.all_reduce(talk)
+        failures, agreed = talk.tolist()
+        return failures > 0, agreed
+
+    def barrier(self) -> None:
+        """Returns when every rank has come here and its GPU has nothing left to do."""
+        self.agree(False, 0)
+
+    def total(self, value: int) -> int:
+        """The sum of every rank's `value`."""
+        if self.backend is None:
+            return value
+        talk = torch.tensor([value], dtype=torch.int64, device=self._talk_device)
+        dist.all_reduce(talk)
+        return int(talk.item())
+
+    def share(self, make: Callable[[], T]) -> T:
+        """Rank 0 makes a value and every rank gets it, or the UserError that making it raised."""
+        if self.backend is None:
+            return make()
+        answer: list[object] = [None, None]
+        if self.rank == 0:
+            try:
+                answer = [make(), None]
+            except UserError as error:
+                answer = [None, str(error)]
+        dist.broadcast_object_list(answer, src=0, device=self._talk_device)
+        value, problem = answer
+        if problem is not None:
+            raise UserError(str(problem))
+        return value  # type: ignore[return-value]
+
+    def leave(self) -> None:
+        """Ends the group. Only for a run that went well: after a failure the peers may be gone."""
+        if self.backend is not None:
+            dist.destroy_process_group()
+
+    @property
+    def _talk_device(self) -> torch.device:
+        return self.device if self.backend == "nccl" else torch.device("cpu")
+
+
+def _device(local_rank: int, cuda: bool) -> torch.device:
+    if not (cuda and torch.cuda.is_available()):
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise UserError(
+            f"local rank {local_rank} has no GPU: this node shows {torch.cuda.device_count()}; "
+            "start at most one process per GPU (--nproc_per_node)"
+        )
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device

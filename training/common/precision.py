@@ -1,0 +1,39 @@
+"""Numeric precision of a run: autocast, TF32 and loss scaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from training.common.errors import UserError
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """`name` is one of fp32, tf32, bf16, fp16; only fp16 scales the loss."""
+
+    name: str
+    device: torch.device
+    scaler: torch.amp.GradScaler = field(repr=False)
+
+    @classmethod
+    def choose(cls, asked: str, mixed: bool, device: torch.device) -> Precision:
+        """Resolves `auto`: on GPU fp16, or TF32 where `mixed` is False; on CPU fp32. Sets torch's TF32 switches."""
+        on_gpu = device.type == "cuda"
+        name = asked
+        if asked == "auto":
+            name = ("fp16" if mixed else "tf32") if on_gpu else "fp32"
+        if name in ("fp16", "tf32") and not on_gpu:
+            raise UserError(f"--precision {name} needs a GPU; on the CPU use fp32 or bf16")
+        torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")
+        torch.backends.cudnn.allow_tf32 = name != "fp32"
+        torch.backends.cudnn.benchmark = on_gpu
+        return cls(name, device, torch.amp.GradScaler(device.type, enabled=name == "fp16"))
+
+    def autocast(self) -> torch.autocast:
+        """The context for forward and loss."""
+        dtype = _AUTOCAST.get(self.name)
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)

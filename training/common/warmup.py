@@ -1,0 +1,37 @@
+"""Compute on synthetic batches before the loader opens a file, without leaving a trace in what is trained."""
+
+from __future__ import annotations
+
+import time
+
+from training.common.gang import Gang
+from training.common.step import Inputs, Snapshot, Training
+from training.wire.events import Synthetic
+
+
+def warm_up(
+    training: Training, inputs: Inputs, batch_per_gpu: int, gang: Gang, warmup_steps: int, synthetic_steps: int
+) -> Synthetic:
+    """Runs the steps on one synthetic batch and puts weights, buffers, optimiser and random states back.
+
+    `seconds` of the result lies between two barriers. It is 0 when `synthetic_steps` is: then nothing was timed.
+    """
+    before = Snapshot(training)
+    gang.barrier()
+    started = time.perf_counter()
+    for _ in range(warmup_steps):
+        training.step(inputs)
+    gang.barrier()
+    warm = time.perf_counter()
+    for _ in range(synthetic_steps):
+        training.step(inputs)
+    gang.barrier()
+    seconds = time.perf_counter() - warm if synthetic_steps else 0.0
+    before.restore()
+    return Synthetic(
+        warmup_steps=warmup_steps,
+        warmup_s=warm - started,
+        steps=synthetic_steps,
+        images=synthetic_steps * batch_per_gpu,
+        seconds=seconds,
+    )

@@ -1,0 +1,1 @@
+"""Data sets: Cityscapes-format scenes (generate.py) and their conversion to the COCO layout (convert.py)."""

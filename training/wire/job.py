@@ -1,0 +1,69 @@
+"""The job file (orchestrator to node) and the exit status (node to orchestrator), and the names of a node's run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training.wire import VERSION
+
+JOB_FILE = "job.json"
+EXIT_FILE = "exit.json"
+LOG_FILE = "log"
+TELEMETRY_FILE = "telemetry.jsonl"
+EVENTS_FILE = "events.jsonl"
+
+RUN_ID_VARIABLE = "SCALEOUT_RUN_ID"
+NODE_VARIABLE = "SCALEOUT_NODE"
+
+
+def rank_folder(rank: int) -> str:
+    """The folder, inside the node's run folder, of one global rank's files."""
+    return f"rank{rank}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one node runs for one trial.
+
+    `command` is an argument vector run in `cwd` with `environment` added to the login's. The supervisor ends it when
+    the lease was not renewed for `lease_s`, and `grace_s` after TERM it sends KILL. `timeout_s` null: no limit.
+    """
+
+    run_id: str
+    trial: str
+    node: str
+    node_rank: int
+    nodes: list[str]
+    release: str
+    command: list[str]
+    cwd: str
+    environment: dict[str, str]
+    lease_s: float
+    grace_s: float
+    timeout_s: float | None
+    telemetry_interval_s: float
+    wire_version: int = VERSION
+
+
+ExitState = Literal["succeeded", "failed", "stopped", "lease_expired", "timed_out"]
+
+
+@dataclass(frozen=True)
+class ExitStatus:
+    """How one node's part of a gang ended. `exit_code` and `signal` are the launcher's; exactly one is null.
+
+    `left_processes` counts descendants that could not be ended (it is 0, or something is badly wrong).
+    """
+
+    node: str
+    state: ExitState
+    exit_code: int | None
+    signal: int | None
+    reason: str
+    started_wall_s: float
+    ended_wall_s: float
+    ended_processes: int
+    left_processes: int
+    log_tail: list[str]
+    wire_version: int = VERSION

@@ -1,0 +1,63 @@
+"""Names that become paths: the slug of a run and the key of a trial."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from training.wire.schema import WireError
+
+CacheMode = Literal["cold", "warm"]
+CACHE_MODES: tuple[CacheMode, ...] = ("cold", "warm")
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_KEY = re.compile(
+    r"(?P<workload>[a-z][a-z0-9_]*)-n(?P<nodes>[1-9][0-9]*)-(?P<cache_mode>cold|warm)"
+    r"-r(?P<round>[1-9][0-9]*)-t(?P<attempt>[1-9][0-9]*)"
+)
+_SLUG_LENGTH = 100
+
+
+def slug(run_id: str) -> str:
+    """A folder name for a run: letters, digits, `.`, `_` and `-`, at most 100 of them, never `.` or `..`.
+
+    A run_id may hold `:`, `+`, `/` or `..` (Airflow's do). Where characters are replaced or cut, eight digits of the
+    run_id's SHA-256 keep two runs apart.
+    """
+    if _SAFE.fullmatch(run_id) and ".." not in run_id and len(run_id) <= _SLUG_LENGTH:
+        return run_id
+    digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+    safe = re.sub(r"[^A-Za-z0-9_-]+|\.{2,}", "-", run_id).strip("-._") or "run"
+    return f"{safe[: _SLUG_LENGTH - 9]}-{digest}"
+
+
+@dataclass(frozen=True, order=True)
+class TrialKey:
+    """One trial of a sweep: round (from 1), workload, node count, cache mode asked for."""
+
+    round: int
+    workload: str
+    nodes: int
+    cache_mode: CacheMode
+
+    def folder(self, attempt: int) -> str:
+        """`ssd-n2-cold-r1-t1`: the trial's folder for its `attempt`-th try (from 1)."""
+        name = f"{self.workload}-n{self.nodes}-{self.cache_mode}-r{self.round}-t{attempt}"
+        if not _KEY.fullmatch(name):
+            raise WireError(f"{name!r} is not a trial folder: <workload>-n<nodes>-<cache>-r<round>-t<try>")
+        return name
+
+    @classmethod
+    def parse(cls, folder: str) -> tuple[TrialKey, int]:
+        """The key and the try of a folder's name. Raises WireError."""
+        match = _KEY.fullmatch(folder)
+        if not match:
+            raise WireError(f"{folder!r} is not a trial folder: <workload>-n<nodes>-<cache>-r<round>-t<try>")
+        cache_mode: CacheMode = "cold" if match["cache_mode"] == "cold" else "warm"
+        key = cls(int(match["round"]), match["workload"], int(match["nodes"]), cache_mode)
+        return key, int(match["attempt"])
+
+    def __str__(self) -> str:
+        return f"{self.workload} on {self.nodes} node{'s' * (self.nodes > 1)}, {self.cache_mode}, round {self.round}"
