@@ -86,7 +86,6 @@ def start_install(environment: Environment) -> tuple[subprocess.Popen[bytes], Pa
     stamp_path(environment).unlink(missing_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(target)], check=True)
     log = home() / "logs" / f"setup-{environment.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = [
         str(target / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "--no-deps",
         "--progress-bar", "off", "--disable-pip-version-check", "-r", str(environment.lock),
@@ -197,7 +196,7 @@ def main() -> int:
         raise SetupError(
             f"this is Python {sys.version.split()[0]} and the locks are for 3.11: name one with `make setup PYTHON=python3.11`"
         )
-    home().mkdir(parents=True, exist_ok=True)
+    (home() / "logs").mkdir(parents=True, exist_ok=True)
     missing = [e for e in ENVIRONMENTS if not is_installed(e)]
     if missing:
         download = sum(e.download_bytes for e in missing) / 1e9

@@ -19,6 +19,7 @@ from scaleout.errors import ScaleoutError
 ADDRESS = "127.0.0.1"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_LIMIT_S = 10.0
+STOP_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,10 @@ class Host:
         family = [daemon, *daemon.children(recursive=True)]
         for process in family:
             _signal(process, signal.SIGTERM)
-        _, alive = psutil.wait_procs(family, timeout=5)
-        for process in alive:
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while any(map(_runs, family)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for process in filter(_runs, family):
             _signal(process, signal.SIGKILL)
         (self.folder / "sshd.pid").unlink(missing_ok=True)
 
@@ -150,6 +153,14 @@ def _quoted(value: str | Path) -> str:
             f"{text!r}: a path with a quote or a line break cannot stand in sshd_config; use another folder"
         )
     return f'"{text}"'
+
+
+def _runs(process: psutil.Process) -> bool:
+    """False for a zombie too: the daemon's parent is init, which may take its time to wait for it."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: psutil.Process, number: int) -> None:

@@ -1,0 +1,107 @@
+"""The whole sweep as a user runs it: real training on one node and on two."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import World
+
+FORM = {
+    "preset": "quick", "nodes": [1, 2], "length": {"steps": 2}, "batch_per_gpu": 2, "window_steps": 1,
+    "warmup_steps": 1, "synthetic_steps": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(world: World) -> World:
+    status, output = world.run(FORM)
+    assert status == 0, output[-5000:]
+    return world
+
+
+def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
+    (path,) = folder.glob(f"*/rank{rank}/events.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_trial_has_its_row(finished: World) -> None:
+    results = finished.results()
+    assert results["missing"] == []
+    assert [(row["workload"], row["nodes"], row["ranks"], row["status"]) for row in results["trials"]] == [
+        ("ssd", 1, 1, "succeeded"),
+        ("ssd", 2, 2, "succeeded"),
+    ]
+    one, two = results["trials"]
+    assert (one["speedup"], one["scaling_efficiency"], one["co_located"]) == (1.0, 1.0, False)
+    assert two["co_located"] and two["scaling_base_nodes"] == 1
+    assert two["speedup"] == pytest.approx(two["images_per_s"] / one["images_per_s"])
+
+
+def test_rates_follow_from_the_event_logs(finished: World) -> None:
+    for row in finished.results()["trials"]:
+        logs = [events_of(finished.latest() / row["trial"], rank) for rank in range(row["ranks"])]
+        first_pass = [[e for e in log if e["kind"] == "window" and e["pass_index"] == 0] for log in logs]
+        images = sum(window["images"] for log in first_pass for window in log)
+        seconds = max(sum(window["seconds"] for window in log) for log in first_pass)
+        assert row["images_per_s"] == pytest.approx(images / seconds, rel=0.01)
+        assert row["required_bytes_per_s"] == pytest.approx(row["images_per_s"] * row["mean_image_bytes"], rel=0.01)
+        (start,) = [e for e in logs[0] if e["kind"] == "clock_start"]
+        (stop,) = [e for e in logs[0] if e["kind"] == "clock_stop"]
+        assert sum(e["seconds"] for e in first_pass[0]) <= stop["t_mono_s"] - start["t_mono_s"]
+
+
+def test_no_image_is_read_before_the_clock_starts(finished: World) -> None:
+    for row in finished.results()["trials"]:
+        for rank in range(row["ranks"]):
+            kinds = [e["kind"] for e in events_of(finished.latest() / row["trial"], rank)]
+            assert (
+                kinds.index("synthetic")
+                < kinds.index("clock_start")
+                < kinds.index("first_batch")
+                < kinds.index("window")
+            )
+            assert kinds[-2:] == ["clock_stop", "run_end"]
+
+
+def test_every_cold_trial_was_proved_cold_or_says_why_not(finished: World) -> None:
+    flushed_by = [call["array_node"] for call in finished.array_calls() if call["program"] == "isi_flush"]
+    assert flushed_by == [1, 2, 3, 4] * 2
+    one, two = finished.results()["trials"]
+    assert one["cache_state"] == "cold", one["reasons"]
+    # On two nodes of one machine the second pass finds in memory what the other node read in the first.
+    assert two["cache_state"] == "cold" or "fetched only" in two["reasons"]["cache_state"]
+    for row in (one, two):
+        caches = row["evidence"]["caches"]
+        assert sorted(caches["dropped"]) == row["nodes_used"]
+        drops = [drop["t_wall_s"] for drop in caches["dropped"].values()]
+        launch = json.loads((finished.latest() / row["trial"] / "launch.json").read_text())
+        assert caches["flush"]["t_wall_s"] < min(drops) and max(drops) < launch["started_wall_s"]
+
+
+def test_what_was_not_measured_is_null_and_says_why(finished: World) -> None:
+    for row in finished.results()["trials"]:
+        for name in ("gpu_idle_s", "gpu_util", "images_per_s_per_gpu", "train_s"):
+            assert row[name] is None and row["reasons"][name], name
+
+
+def test_table_and_report_are_there(finished: World) -> None:
+    rows = list(csv.DictReader((finished.latest() / "scaling.csv").open()))
+    assert [row["nodes"] for row in rows] == ["1", "2"]
+    page = (finished.latest() / "report.html").read_text()
+    assert "<svg" in page and "not meaningful" in page
+    shown = finished.command("show")
+    assert shown.returncode == 0 and str(finished.latest() / "report.html") in shown.stdout
+
+
+def test_the_command_in_the_results_can_be_pasted(finished: World) -> None:
+    command = finished.results()["trials"][0]["commands"]["node1"]
+    assert "python3 -m torch.distributed.run --nproc_per_node=1 --nnodes=1 --node_rank=0" in command
+    assert "main.py --mode training --data" in command
+
+
+def test_nothing_is_left_on_the_nodes(finished: World) -> None:
+    finished.assert_nothing_is_left()
