@@ -51,7 +51,7 @@ def sweep(cluster_name: str) -> None:
         PreflightOperator(task_id="preflight"),
         DeployOperator(task_id="deploy"),
         PrepareDataOperator(task_id="prepare_data"),
-        *[trial(key) for key in trial_slots(cluster)],
+        *[trial(key) for key in slots],
         compile_results,
         unlock,
     )
@@ -59,7 +59,7 @@ def sweep(cluster_name: str) -> None:
 
 try:
     cluster = files.load_cluster(settings.cluster_name())
-    form = trigger_form(cluster)
+    form, slots = trigger_form(cluster), trial_slots(cluster)
     problem = None
 except ConfigError as error:
     form, problem = {}, str(error)

@@ -38,6 +38,7 @@ def test_every_trial_has_its_row(finished: World) -> None:
     one, two = results["trials"]
     assert (one["speedup"], one["scaling_efficiency"], one["co_located"]) == (1.0, 1.0, False)
     assert two["co_located"] and two["scaling_base_nodes"] == 1
+    assert two["scaling_efficiency"] is None and "share one machine" in two["reasons"]["scaling_efficiency"]
     assert two["speedup"] == pytest.approx(two["images_per_s"] / one["images_per_s"])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from training.node.causes import first_rank_error
 from training.node.telemetry import Telemetry
 from training.wire.job import (
     EXIT_FILE,
@@ -33,6 +34,7 @@ PR_SET_CHILD_SUBREAPER = 36
 TICK_S = 0.05
 KILL_LIMIT_S = 30.0
 TAIL_LINES = 25
+TAIL_BYTES = 65536
 COMMAND_NOT_FOUND = 127
 
 
@@ -141,8 +143,6 @@ class GangPart:
         return alive
 
     def _status(self, state: ExitState, reason: str, code: int | None, started: float) -> ExitStatus:
-        log = self._folder / LOG_FILE
-        tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log.exists() else []
         return ExitStatus(
             node=self._job.node,
             state=state,
@@ -153,7 +153,8 @@ class GangPart:
             ended_wall_s=time.time(),
             ended_processes=len(self._ended),
             left_processes=len(self._living_descendants()),
-            log_tail=tail,
+            rank_error=first_rank_error(self._folder),
+            log_tail=_tail(self._folder / LOG_FILE),
         )
 
     def _on_term(self, *_: object) -> None:
@@ -161,7 +162,18 @@ class GangPart:
 
 
 def _how_it_ended(code: int) -> str:
-    return f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+    if code >= 0:
+        return f"exit status {code}"
+    names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
+    return f"killed by {names.get(-code, f'signal {-code}')}"
+
+
+def _tail(log: Path) -> list[str]:
+    if not log.exists():
+        return []
+    with log.open("rb") as data:
+        data.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return data.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
 
 
 def _signal(process: psutil.Process, number: int) -> None:

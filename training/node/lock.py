@@ -14,12 +14,19 @@ import sys
 import time
 from pathlib import Path
 
+NUMBER = (int, float)
+KEYS = {"run_id": str, "owner": str, "host": str, "pid": int, "ttl_s": NUMBER, "renewed_wall_s": NUMBER}
+
 
 def read(path):
+    """The record, or None where there is no lock. Raises ValueError for a file that is none."""
     try:
-        return json.loads(path.read_text())
+        held = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    if not isinstance(held, dict) or not all(isinstance(held.get(key), kind) for key, kind in KEYS.items()):
+        raise ValueError(held)
+    return held
 
 
 def write(path, record):

@@ -1,6 +1,8 @@
 """What this node is: its environment, hardware, disks, clock and mounts. Changes nothing.
 
-Usage: preflight.py ROOT DATA    prints one JSON object; ROOT is the remote root, DATA the data set's folder
+Usage: preflight.py ROOT SOURCE DATA    prints one JSON object
+
+ROOT is the remote root, SOURCE the Cityscapes folder, DATA the folder that the trials read (it may not exist yet).
 """
 
 import importlib.metadata
@@ -88,7 +90,7 @@ def existing_parent(path):
 
 
 def main():
-    root, data = sys.argv[1], sys.argv[2]
+    root, source, data = sys.argv[1:4]
     print(
         json.dumps(
             {
@@ -105,7 +107,7 @@ def main():
                 "uid": os.geteuid(),
                 "can_drop_caches": os.access("/proc/sys/vm/drop_caches", os.W_OK),
                 "root_free_bytes": shutil.disk_usage(existing_parent(root)).free,
-                "data_exists": os.path.isdir(data),
+                "source_exists": os.path.isdir(source),
                 "data_mount": mount_of(data),
                 "shm_bytes": shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None,
                 "wall_s": time.time(),

@@ -26,6 +26,7 @@ from training.wire.job import EXIT_FILE, JOB_FILE, LOG_FILE, Job
 from training.wire.schema import WireError, from_dict, read_json, write_json
 
 POLL_S = 0.05
+MOST_BYTES = 65536
 PID_FILE = "supervisor.pid"
 
 
@@ -79,32 +80,39 @@ def attach(folder: Path, words: Words) -> int:
     while True:
         over = (folder / EXIT_FILE).exists()
         alive = _is_running(pid)
-        position = _print_log(folder / LOG_FILE, position, whole=over)
-        if over:
+        position, more = _print_log(folder / LOG_FILE, position, whole=over)
+        if over and not more:
             _say({"exit": json.loads((folder / EXIT_FILE).read_text())})
             return 0
-        if not alive and not (folder / EXIT_FILE).exists():
+        if not alive and not more and not (folder / EXIT_FILE).exists():
             last = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()[-1:]
             print(f"the supervisor {pid} died: {last[0] if last else 'it said nothing'}", file=sys.stderr)
             return 1
-        for word in words.within(POLL_S):
+        for word in words.within(0 if more else POLL_S):
             if word == "renew":
                 (folder / LEASE_FILE).touch()
             elif word == "stop":
                 (folder / STOP_FILE).touch()
 
 
-def _print_log(log: Path, position: int, *, whole: bool) -> int:
-    """Prints the lines from `position` on, and the last one without its end only when there will be no more."""
+def _print_log(log: Path, position: int, *, whole: bool) -> tuple[int, bool]:
+    """Prints lines from `position` on, and gives the position after them and whether more are there.
+
+    Not all at once, so that a talkative rank cannot keep the orchestrator's words waiting, and a line of more than
+    MOST_BYTES in pieces, which both ends can hold. The last line without its end is printed only when the log is `whole`.
+    """
     if not log.exists():
-        return position
+        return position, False
     with log.open("rb") as data:
         data.seek(position)
-        chunk = data.read()
-    end = len(chunk) if whole else chunk.rfind(b"\n") + 1
+        chunk = data.read(MOST_BYTES)
+    more = len(chunk) == MOST_BYTES
+    end = chunk.rfind(b"\n") + 1
+    if (more and not end) or (whole and not more):
+        end = len(chunk)
     for line in chunk[:end].decode("utf-8", "replace").splitlines():
         _say({"log": line})
-    return position + end
+    return position + end, more
 
 
 def _say(message: dict) -> None:

@@ -172,6 +172,15 @@ KINDS: dict[str, type[Body]] = {
 
 
 @dataclass(frozen=True)
+class Stamp:
+    """What every line begins with, after its version and its kind."""
+
+    rank: int
+    t_wall_s: float
+    t_mono_s: float
+
+
+@dataclass(frozen=True)
 class Event:
     """One line of the log: its stamp and its body (one of the classes above)."""
 
@@ -215,22 +224,23 @@ class EventLog:
 
 def read_events(path: Path) -> Iterator[Event]:
     """The events of a file. A last line without its newline (the writer was killed) is left out. Raises WireError."""
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             yield _parse(line, f"{path}:{number}")
 
 
-def _parse(line: str, where: str) -> Event:
+def _parse(line: bytes, where: str) -> Event:
     try:
-        document: dict[str, Any] = json.loads(line)
+        document: dict[str, Any] = json.loads(line.decode())
         version, kind = document.pop("v"), document.pop("kind")
-        rank, t_wall_s, t_mono_s = document.pop("rank"), document.pop("t_wall_s"), document.pop("t_mono_s")
+        stamp = {key: document.pop(key) for key in ("rank", "t_wall_s", "t_mono_s")}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise WireError(f"{where}: not an event: {error!r}") from error
     if version != VERSION:
         raise WireError(f"{where}: written by version {version} of the wire; this reader knows {VERSION}")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise WireError(f"{where}: unknown kind of event {kind!r}")
-    return Event(rank, t_wall_s, t_mono_s, from_dict(KINDS[kind], document, where))
+    found = from_dict(Stamp, stamp, where)
+    return Event(found.rank, found.t_wall_s, found.t_mono_s, from_dict(KINDS[kind], document, where))

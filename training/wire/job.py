@@ -50,9 +50,19 @@ ExitState = Literal["succeeded", "failed", "stopped", "lease_expired", "timed_ou
 
 
 @dataclass(frozen=True)
+class RankError:
+    """What a global rank said of its own failure, and when (Unix time)."""
+
+    rank: int
+    t_wall_s: float
+    error: str
+
+
+@dataclass(frozen=True)
 class ExitStatus:
     """How one node's part of a gang ended. `exit_code` and `signal` are the launcher's; exactly one is null.
 
+    `rank_error` is the first failure that a rank of this node told, null where none did.
     `left_processes` counts descendants that could not be ended (it is 0, or something is badly wrong).
     """
 
@@ -65,5 +75,6 @@ class ExitStatus:
     ended_wall_s: float
     ended_processes: int
     left_processes: int
+    rank_error: RankError | None
     log_tail: list[str]
     wire_version: int = VERSION

@@ -18,15 +18,17 @@ _KEY = re.compile(
     r"-r(?P<round>[1-9][0-9]*)-t(?P<attempt>[1-9][0-9]*)"
 )
 _SLUG_LENGTH = 100
+_TAKEN = re.compile(r"latest|.*-[0-9a-f]{8}")  # the link to the last sweep, and what replaced names look like
 
 
 def slug(run_id: str) -> str:
     """A folder name for a run: letters, digits, `.`, `_` and `-`, at most 100 of them, never `.` or `..`.
 
     A run_id may hold `:`, `+`, `/` or `..` (Airflow's do). Where characters are replaced or cut, eight digits of the
-    run_id's SHA-256 keep two runs apart.
+    run_id's SHA-256 keep two runs apart; so they do for a run_id that looks like another run's slug.
     """
-    if _SAFE.fullmatch(run_id) and ".." not in run_id and len(run_id) <= _SLUG_LENGTH:
+    safe_already = _SAFE.fullmatch(run_id) and ".." not in run_id and len(run_id) <= _SLUG_LENGTH
+    if safe_already and not _TAKEN.fullmatch(run_id):
         return run_id
     digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
     safe = re.sub(r"[^A-Za-z0-9_-]+|\.{2,}", "-", run_id).strip("-._") or "run"

@@ -80,8 +80,10 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
         return {key: _checked(typing.get_args(hint)[1], item, f"{where}.{key}") for key, item in items.items()}
     if dataclasses.is_dataclass(hint):
         return from_dict(typing.cast(type, hint), value, where)
-    if hint is float and type(value) is int:
-        return float(value)
+    if hint is float:
+        number = float(value) if type(value) is int else _expected(float, value, where)
+        _refuse_non_finite(number, where)
+        return number
     return _expected(hint, value, where)
 
 

@@ -50,11 +50,7 @@ def judge(
         ]
         return Verdict("unproven" if reasons else "warm", reasons)
     reasons += _before_launch(caches, nodes)
-    reasons += [
-        f"{node}: FS-Cache is on for {mount['point']}"
-        for node, mount in mounts.items()
-        if mount and "fsc" in mount["options"].split(",")
-    ]
+    reasons += [reason for node in nodes for reason in _of_mount(node, mounts.get(node))]
     reasons += [
         f"{node} fetched only {share:.0%} of the bytes of the files that it consumed: the rest came from a cache"
         for node, share in shares.items()
@@ -79,6 +75,12 @@ def _before_launch(caches: Mapping[str, Any] | None, nodes: Sequence[str]) -> li
             share = resident["resident_bytes"] / resident["bytes"]
             reasons.append(f"{node}: {share:.0%} of a sample of {resident['files']} files was in memory after the drop")
     return reasons
+
+
+def _of_mount(node: str, mount: Mapping[str, Any] | None) -> list[str]:
+    if mount is None:
+        return [f"{node}: its mount is not known"]
+    return [f"{node}: FS-Cache is on for {mount['point']}"] if "fsc" in mount["options"].split(",") else []
 
 
 def _fetched_share(read: int | None, distinct: int | None) -> float | None:

@@ -17,6 +17,7 @@ from training.wire.events import (
     EpochEnd,
     Event,
     FirstBatch,
+    RunEnd,
     RunStart,
     Synthetic,
     Window,
@@ -24,6 +25,7 @@ from training.wire.events import (
 
 Events = Mapping[int, Sequence[Event]]
 B = TypeVar("B", bound=Body)
+NEEDED = ("run_start", "clock_start", "first_batch", "window", "clock_stop", "run_end")
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,10 @@ def problems(events: Events, world_size: int) -> list[str]:
     found = [f"rank {rank} left no event log" for rank in range(world_size) if rank not in events]
     for rank, log in sorted(events.items()):
         kinds = {event.body.kind for event in log}
-        missing = [
-            kind for kind in ("run_start", "clock_start", "window", "clock_stop", "run_end") if kind not in kinds
-        ]
+        missing = [kind for kind in NEEDED if kind not in kinds]
         if missing:
             found.append(f"rank {rank}'s event log ends without {', '.join(missing)}")
+        found += [f"rank {rank} failed: {end.error}" for end in bodies(log, RunEnd) if end.status == "failed"]
     return found
 
 

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Sequence
 from scaleout.analysis.row import Row
 from training.wire.names import TrialKey
 
+CO_LOCATED = "not meaningful: its nodes share one machine"
+
 
 def with_scaling(rows: Sequence[Row], asked: Iterable[TrialKey]) -> list[Row]:
-    """The rows with speedup and efficiency; null with the reason where the base is missing or in another cache state."""
+    """The rows with speedup and efficiency; null with the reason where the base is missing, in another
+    cache state, or where the nodes are not machines of their own."""
     bases: dict[tuple[int, str, str], int] = {}
     for key in asked:
         group = (key.round, key.workload, key.cache_mode)
@@ -30,13 +33,10 @@ def _scaled(row: Row, by_key: dict[TrialKey, Row], base_nodes: int) -> Row:
         reasons = {**row.reasons, "scaling_efficiency": reason or "no rate", "speedup": reason or "no rate"}
         return row.model_copy(update={"scaling_base_nodes": base_nodes, "reasons": reasons})
     speedup = row.images_per_s / base.images_per_s
-    return row.model_copy(
-        update={
-            "scaling_base_nodes": base_nodes,
-            "speedup": speedup,
-            "scaling_efficiency": speedup * base_nodes / row.nodes,
-        }
-    )
+    scaled = {"scaling_base_nodes": base_nodes, "speedup": speedup}
+    if row.co_located:
+        return row.model_copy(update={**scaled, "reasons": {**row.reasons, "scaling_efficiency": CO_LOCATED}})
+    return row.model_copy(update={**scaled, "scaling_efficiency": speedup * base_nodes / row.nodes})
 
 
 def _why_not(row: Row, base: Row | None, base_nodes: int) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaleout.analysis import evidence
-from scaleout.analysis.rates import Events, Rates, one, problems, rates
+from scaleout.analysis.rates import Events, Rates, bodies, one, problems, rates
 from scaleout.analysis.row import Row
 from scaleout.config.workload import Workload
 from scaleout.plan.sweep import Trial
@@ -15,6 +15,8 @@ from training.wire.events import RunStart
 from training.wire.telemetry import TelemetrySample
 
 NO_GPU = "the trial ran on CPUs"
+ADDED_BY_SCALING = {"speedup", "scaling_efficiency", "scaling_base_nodes"}
+FIGURES = [name for name, field in Row.model_fields.items() if field.default is None and name not in ADDED_BY_SCALING]
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,15 @@ def row_of(remains: Remains) -> Row:
     base = _base(remains)
     if found:
         reason = "; ".join(found)
-        return Row(
-            **base, status="failed", cache_state="unproven", reasons={"images_per_s": reason, "cache_state": reason}
-        )
+        reasons = dict.fromkeys(["cache_state", *FIGURES], reason)
+        return Row(**base, status="failed", cache_state="unproven", reasons=reasons)
     return _measured(remains, base)
 
 
 def _base(remains: Remains) -> dict[str, Any]:
     trial = remains.trial
-    on_gpu = any(one(log, RunStart).device.startswith("cuda") for log in remains.events.values() if log)
+    starts = [start for log in remains.events.values() for start in bodies(log, RunStart)]
+    on_gpu = any(start.device.startswith("cuda") for start in starts)
     boots = [remains.preflight[node]["boot_id"] for node in trial.node_names if node in remains.preflight]
     return {
         "trial": remains.folder,
@@ -71,11 +73,12 @@ def _base(remains: Remains) -> dict[str, Any]:
 def _measured(remains: Remains, base: dict[str, Any]) -> Row:
     trial, clocks = remains.trial, rates(remains.events)
     start = one(remains.events[0], RunStart)
+    mounts = {node: remains.preflight.get(node, {}).get("data_mount") for node in trial.node_names}
     verdict = evidence.judge(
         asked=trial.cache_mode,
         caches=remains.caches,
         nodes=trial.node_names,
-        mounts={node: remains.preflight[node]["data_mount"] for node in trial.node_names},
+        mounts=mounts,
         read_bytes=clocks.read_bytes,
         distinct_bytes=clocks.distinct_bytes,
     )
@@ -86,14 +89,14 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
         **_rate_values(clocks, trial.ranks, base["gpus"], reasons),
         **_time_values(clocks, trial, remains.workload, start, reasons),
         **_storage_values(clocks, start, reasons),
-        **_utilisation_values(clocks, remains, reasons),
+        **_utilisation_values(clocks, remains, base["gpus"], reasons),
     }
     proof = {
         "caches": remains.caches,
         "read_bytes": clocks.read_bytes,
         "distinct_bytes": clocks.distinct_bytes,
         "prefetched_images": clocks.prefetched_images,
-        "data_mounts": {node: remains.preflight[node]["data_mount"] for node in trial.node_names},
+        "data_mounts": mounts,
     }
     return Row(**base, **values, status="succeeded", cache_state=verdict.state, reasons=reasons, evidence=proof)
 
@@ -133,7 +136,8 @@ def _rate_values(clocks: Rates, ranks: int, gpus: int, reasons: dict[str, str]) 
 def _time_values(
     clocks: Rates, trial: Trial, workload: Workload, start: RunStart, reasons: dict[str, str]
 ) -> dict[str, Any]:
-    all_epochs = trial.length.epochs == workload.epochs and all(p.complete for p in clocks.passes)
+    complete = [p for p in clocks.passes if p.complete]
+    all_epochs = trial.length.epochs == workload.epochs == len(complete)
     if not all_epochs:
         reasons["train_s"] = f"the trial did not run all {workload.epochs} epochs"
     if clocks.gpu_idle_s is None:
@@ -146,7 +150,7 @@ def _time_values(
         "gpu_idle_s": clocks.gpu_idle_s,
     }
     if start.dataset is None:
-        reasons["projected_train_s"] = "the trial read no data set"
+        reasons["projected_train_s"] = reasons["projection_basis"] = "the trial read no data set"
         return values
     later = clocks.images_per_s_later_pass
     images = start.dataset.images
@@ -182,7 +186,7 @@ def _storage_values(clocks: Rates, start: RunStart, reasons: dict[str, str]) -> 
     }
 
 
-def _utilisation_values(clocks: Rates, remains: Remains, reasons: dict[str, str]) -> dict[str, Any]:
+def _utilisation_values(clocks: Rates, remains: Remains, gpus: int, reasons: dict[str, str]) -> dict[str, Any]:
     samples = [
         sample
         for node in remains.telemetry.values()
@@ -194,7 +198,8 @@ def _utilisation_values(clocks: Rates, remains: Remains, reasons: dict[str, str]
     if not cpu:
         reasons["cpu_util"] = "no telemetry sample fell into the measured time"
     if not gpu:
-        reasons["gpu_util"] = NO_GPU if cpu else reasons["cpu_util"]
+        unseen = "no telemetry sample says how busy the GPUs were" if cpu else reasons["cpu_util"]
+        reasons["gpu_util"] = unseen if gpus else NO_GPU
     return {
         "cpu_util": sum(cpu) / len(cpu) if cpu else None,
         "gpu_util": sum(gpu) / len(gpu) if gpu else None,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from scaleout.config.model import Model
+from scaleout.config.model import Model, placed
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=63)]
 RemotePath = Annotated[str, Field(pattern=r"^(/|~/).+", description="absolute on the node, or under its login's home")]
@@ -76,12 +76,14 @@ class Cluster(Model):
     def _nodes_are_distinct(self) -> Cluster:
         for what in ("name", "connection"):
             seen = [getattr(node, what) for node in self.nodes]
-            twice = sorted({value for value in seen if seen.count(value) > 1})
-            if twice:
-                raise ValueError(f"nodes: the {what} {twice[0]!r} stands more than once; each node needs its own")
-        for count in self.node_counts or []:
+            for index, value in enumerate(seen):
+                if value in seen[:index]:
+                    raise placed(
+                        f"the {what} {value!r} stands more than once; each node needs its own", "nodes", index, what
+                    )
+        for index, count in enumerate(self.node_counts or []):
             if count > len(self.nodes):
-                raise ValueError(f"node_counts: {count} is more than the cluster's {len(self.nodes)} nodes")
+                raise placed(f"{count} is more than the cluster's {len(self.nodes)} nodes", "node_counts", index)
         return self
 
     def counts(self) -> list[int]:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 
 from scaleout import settings
 from scaleout.config.cluster import Cluster
@@ -37,7 +38,7 @@ def load_preset(name: str) -> Preset:
 
 def names(kind: str) -> list[str]:
     """The names of the files of a kind (`clusters`, `workloads`, `presets`), sorted."""
-    return sorted(path.stem for path in (settings.config_dir() / kind).glob("*.yaml"))
+    return sorted(path.stem for path in (settings.config_dir() / kind).glob("[!.]*.yaml"))
 
 
 def _load(model: type[M], kind: str, name: str) -> M:
@@ -45,27 +46,36 @@ def _load(model: type[M], kind: str, name: str) -> M:
     if name not in names(kind):
         near = difflib.get_close_matches(name, names(kind), n=1, cutoff=0.5)
         known = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names(kind)) or 'none'}"
-        raise ConfigError(f"no {kind.removesuffix('s')} named {name!r} in {path.parent}; {known}")
+        raise ConfigError(f"no {kind.removesuffix('s')} named {name!r} in {settings.config_dir() / kind}; {known}")
     document = _read(path)
     loaded = validated(model, document, lambda keys: f"{path}:{_line(document, keys)}")
     declared = getattr(loaded, "name", name)
     if declared != name:
-        raise ConfigError(f"{path}: name is {declared!r} and must be the file's, {name!r}")
+        raise ConfigError(f"{path}:{_line(document, ('name',))}: name is {declared!r} and must be the file's, {name!r}")
     return loaded
 
 
 def _read(path: Path) -> Any:
     try:
-        document = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        document = YAML(typ="rt").load(content.decode())
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise ConfigError(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from None
+    except ReaderError as error:
+        line = content.decode()[: error.position].count("\n") + 1
+        raise ConfigError(
+            f"{path}:{line}: not YAML: the character #x{error.character:04x} may not stand there"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}:{line}: not YAML: not UTF-8 text: {error.reason}") from None
+    except ValueError as error:  # a date that is none, say
+        raise ConfigError(f"{path}:1: not YAML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: {'is empty' if document is None else 'must be a mapping of keys'}")
+        raise ConfigError(f"{path}:1: {'is empty' if document is None else 'must be a mapping of keys'}")
     return document
 
 
@@ -79,6 +89,7 @@ def _line(document: Any, keys: tuple[str | int, ...]) -> int:
         )
         if position is None or not inside:
             continue
-        line = position.key(key)[0] if isinstance(here, dict) else position.item(key)[0]
+        if key in (position.data or {}):  # a key that was merged in (`<<`) stands elsewhere
+            line = position.data[key][0]
         here = here[key]
     return line + 1

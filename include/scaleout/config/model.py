@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from scaleout.errors import ConfigError
 
@@ -16,9 +17,14 @@ Locate = Callable[[Path], str]
 
 
 class Model(BaseModel):
-    """Unknown keys are refused; values do not change after they were read."""
+    """Unknown keys are refused, and numbers that are none; values do not change after they were read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def placed(sentence: str, *path: str | int) -> PydanticCustomError:
+    """What a validator of a whole model raises to blame the value at `path` in it."""
+    return PydanticCustomError("placed", "{sentence}", {"sentence": sentence, "path": path})
 
 
 def validated(model: type[M], document: Any, locate: Locate) -> M:
@@ -31,7 +37,7 @@ def validated(model: type[M], document: Any, locate: Locate) -> M:
 
 
 def _sentence(model: type[BaseModel], problem: Any, locate: Locate) -> str:
-    path: Path = problem["loc"]
+    path: Path = problem["loc"] + problem.get("ctx", {}).get("path", ())
     where = locate(path)
     key = ".".join(str(part) for part in path)
     kind, given = problem["type"], problem.get("input")
@@ -43,7 +49,7 @@ def _sentence(model: type[BaseModel], problem: Any, locate: Locate) -> str:
     if kind == "missing":
         return f"{where}: the key {key!r} is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(given, (dict, BaseModel)) or kind == "value_error" else f" (found {given!r})"
+    shown = "" if isinstance(given, (dict, BaseModel)) or kind in ("value_error", "placed") else f" (found {given!r})"
     return f"{where}: {key + ': ' if key else ''}{message[0].lower()}{message[1:]}{shown}"
 
 

@@ -55,6 +55,7 @@ class Host:
         make_key(self.folder / "ssh_host_ed25519_key")
         (self.folder / "authorized_keys").write_text(self.authorized_key + "\n")
         self._config.write_text(self._config_text())
+        self._refuse_taken_port()
         log = self.folder / "sshd.log"
         done = subprocess.run(
             [str(sshd_program()), "-f", str(self._config), "-E", str(log)],
@@ -86,6 +87,18 @@ class Host:
             return process if str(self._config) in " ".join(process.cmdline()) else None
         except (OSError, ValueError, psutil.Error):
             return None
+
+    def _refuse_taken_port(self) -> None:
+        """sshd itself goes into the background before it finds that it cannot listen, and exits with 0."""
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ADDRESS, self.port))
+            except OSError as error:
+                raise ScaleoutError(
+                    f"host {self.name}: cannot listen on {ADDRESS}:{self.port} ({error.strerror}): stop the program that "
+                    f"does, or remove {self.folder.parent / 'ports.json'} for other ports"
+                ) from None
 
     def _wait_for_banner(self, log: Path) -> None:
         deadline = time.monotonic() + START_LIMIT_S

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from scaleout.config import files
 from scaleout.config.cluster import Cluster
+from scaleout.plan.resolve import most_rounds
 from training.wire.names import CACHE_MODES, TrialKey
 
 
 def trial_slots(cluster: Cluster) -> list[TrialKey]:
     """A slot for every round, workload, node count and cache mode that a preset or a form can ask for, in running order."""
-    rounds = max(files.load_preset(name).rounds or 1 for name in files.names("presets"))
     return [
         TrialKey(round_, workload, nodes, cache_mode)
-        for round_ in range(1, rounds + 1)
+        for round_ in range(1, most_rounds() + 1)
         for workload in files.names("workloads")
         for nodes in cluster.counts()
         for cache_mode in CACHE_MODES

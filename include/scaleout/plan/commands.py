@@ -70,7 +70,7 @@ def _length_flags(length: Length, epochs_flag: str) -> list[str]:
     if length.steps is not None:
         return ["--steps", str(length.steps)]
     if length.seconds is not None:
-        return ["--seconds", f"{length.seconds:g}"]
+        return ["--seconds", str(length.seconds).removesuffix(".0")]
     return [epochs_flag, str(length.epochs)]
 
 

@@ -11,7 +11,7 @@ from scaleout.config.form import Choices, Form, Length, Preset
 from scaleout.config.workload import Workload
 from scaleout.errors import PlanError
 from scaleout.plan.sweep import Sweep, Trial
-from training.wire.names import slug
+from training.wire.names import CACHE_MODES, slug
 
 BETWEEN_TRIALS_S = 20.0
 
@@ -21,15 +21,19 @@ def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: 
     form = Form.of(conf)
     preset = files.load_preset(form.preset)
     _check_names("workload", _chosen(form, preset, "workloads", ["ssd"]), files.names("workloads"))
-    workloads = {name: files.load_workload(name) for name in _chosen(form, preset, "workloads", ["ssd"])}
+    workloads = {name: files.load_workload(name) for name in sorted(_chosen(form, preset, "workloads", ["ssd"]))}
     counts = sorted(_chosen(form, preset, "nodes", cluster.counts()))
     _check_counts(counts, cluster)
+    rounds = _chosen(form, preset, "rounds", 1)
+    _check_rounds(rounds)
+    cache_modes = _chosen(form, preset, "cache_modes", ["cold"])
     trials = [
         _trial(form, preset, cluster, workload, round_, nodes, cache_mode)
-        for round_ in range(1, _chosen(form, preset, "rounds", 1) + 1)
+        for round_ in range(1, rounds + 1)
         for workload in workloads.values()
         for nodes in counts
-        for cache_mode in _chosen(form, preset, "cache_modes", ["cold"])
+        for cache_mode in CACHE_MODES
+        if cache_mode in cache_modes
     ]
     estimated_h = sum(trial.estimated_s + BETWEEN_TRIALS_S for trial in trials) / 3600
     budget_h = _chosen(form, preset, "budget_h", 12.0)
@@ -50,6 +54,11 @@ def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: 
         estimated_h=estimated_h,
         budget_h=budget_h,
     )
+
+
+def most_rounds() -> int:
+    """The rounds that the DAG has slots for: the most that a preset asks for."""
+    return max((files.load_preset(name).rounds or 1 for name in files.names("presets")), default=1)
 
 
 def _trial(
@@ -116,6 +125,15 @@ def _check_names(what: str, asked: list[str], known: list[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
             raise PlanError(f"trigger form: no {what} named {name!r}; {hint}")
+
+
+def _check_rounds(rounds: int) -> None:
+    slots = most_rounds()
+    if rounds > slots:
+        raise PlanError(
+            f"trigger form: the DAG has no slot for round {rounds} (it has {slots}): raise rounds in a file of presets/, "
+            "or ask for fewer"
+        )
 
 
 def _check_counts(counts: list[int], cluster: Cluster) -> None:

@@ -36,15 +36,16 @@ class Claim:
 
 async def acquire(nodes: Sequence[Node], remote_root: str, claim: Claim) -> None:
     """Takes the lock on every node or on none. Raises LockHeldError, which says who holds it and since when."""
-    taken: list[Node] = []
+    asked: list[Node] = []
     try:
         for node in sorted(nodes, key=lambda n: n.name):
+            # Before the answer: a node may have taken the lock when the answer is lost, or not waited for.
+            asked.append(node)
             answer = await _ask(node, "acquire", remote_root, claim)
             if not answer["held"]:
                 raise LockHeldError(_held_by(node, answer))
-            taken.append(node)
     except BaseException:
-        await asyncio.gather(*(_ask(node, "release", remote_root, claim) for node in taken), return_exceptions=True)
+        await asyncio.gather(*(_ask(node, "release", remote_root, claim) for node in asked), return_exceptions=True)
         raise
 
 

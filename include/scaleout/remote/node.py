@@ -16,7 +16,9 @@ from scaleout.errors import NodeError
 from scaleout.remote.target import Target
 
 KEEPALIVE_S = 15
-HOME_MARK = "scaleout-home:"
+# A login shell may greet on both streams, with or without a last line break; what a command says comes after this.
+BEGIN = "scaleout-begin"
+_SAY_BEGIN = f"printf '\\n{BEGIN}\\n'; printf '\\n{BEGIN}\\n' >&2"
 
 # At its default it writes nine lines per command into the task's log.
 asyncssh.set_log_level("WARNING")
@@ -105,16 +107,11 @@ async def connect(target: Target, python: str, timeout_s: float) -> Node:
     except (asyncssh.Error, OSError, ValueError) as error:
         raise NodeError(target.name, f"cannot connect to {where}: {error}") from None
     try:
-        question = f"printf '\\n{HOME_MARK}%s\\n' \"$HOME\""
-        status, stdout, stderr = await _run(target.name, connection, question, b"", timeout_s)
-        marked = [line for line in _text(stdout).splitlines() if line.startswith(HOME_MARK)]
-        if not marked:
-            said = Answer(status, _text(stdout), _text(stderr)).last_words()
-            raise NodeError(target.name, f"its login shell did not run a command: {said!r}")
+        _, home, _ = await _run(target.name, connection, "printf '%s' \"$HOME\"", b"", timeout_s)
     except BaseException:
         connection.abort()
         raise
-    return Node(target, connection, python, marked[-1].removeprefix(HOME_MARK))
+    return Node(target, connection, python, _text(home))
 
 
 def _options(target: Target, timeout_s: float) -> dict[str, Any]:
@@ -143,8 +140,9 @@ def _options(target: Target, timeout_s: float) -> dict[str, Any]:
 async def _run(
     name: str, connection: asyncssh.SSHClientConnection, command: str, stdin: bytes, timeout_s: float
 ) -> tuple[int, bytes, bytes]:
+    source = asyncssh.PIPE if stdin else asyncssh.DEVNULL
     try:
-        process = await connection.create_process(command, encoding=None)
+        process = await connection.create_process(f"{_SAY_BEGIN}; {command}", encoding=None, stdin=source)
         try:
             stdout, stderr = await asyncio.wait_for(process.communicate(stdin or None), timeout_s)
         finally:
@@ -155,7 +153,16 @@ async def _run(
         raise NodeError(name, f"the connection was lost: {error}") from None
     if process.exit_status is None:
         raise NodeError(name, "the connection was lost before the command ended")
-    return process.exit_status, bytes(stdout or b""), bytes(stderr or b"")
+    return process.exit_status, *_begun(name, process.exit_status, bytes(stdout or b""), bytes(stderr or b""))
+
+
+def _begun(name: str, status: int, stdout: bytes, stderr: bytes) -> tuple[bytes, bytes]:
+    """Both streams without what the login shell said before the command. Raises NodeError when it ran none."""
+    mark = f"\n{BEGIN}\n".encode()
+    if mark not in stdout:
+        said = Answer(status, _text(stdout), _text(stderr)).last_words()
+        raise NodeError(name, f"its login shell did not run a command: {said!r}")
+    return stdout.partition(mark)[2], stderr.partition(mark)[2]
 
 
 def _text(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 
@@ -22,7 +23,6 @@ partial=$(mktemp -d "$1/.partial.XXXXXX")
 trap 'rm -rf "$partial"' EXIT
 tar -xzf - -C "$partial"
 mv -T "$partial" "$1/$2" 2>/dev/null || [ -d "$1/$2" ]
-trap - EXIT
 """
 
 
@@ -40,7 +40,8 @@ def pack() -> bytes:
     """The release as a gzipped tar archive, the same bytes for the same content."""
     buffer = io.BytesIO()
     training = settings.training_dir()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    # gzip, too, would stamp the time.
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
         for relative in release_files(training):
             info = archive.gettarinfo(str(training.parent / relative), arcname=relative.as_posix())
             info.uid = info.gid = info.mtime = 0

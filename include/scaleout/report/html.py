@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-from markupsafe import Markup
-
 from scaleout.plan.table import length_text
 from scaleout.report.plot import scaling_svg
 from scaleout.report.table import HEADINGS, cells, notes
@@ -18,6 +15,9 @@ REPORT_FILE = "report.html"
 
 def write_report(store: SweepStore, results: Results) -> Path:
     """Writes the report of a sweep beside its results, and gives its path."""
+    from jinja2 import Environment, PackageLoader, select_autoescape  # not above: the DAG's parser imports this module
+    from markupsafe import Markup
+
     environment = Environment(
         loader=PackageLoader("scaleout.report", "."),
         autoescape=select_autoescape(default=True, default_for_string=True),

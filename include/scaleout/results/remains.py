@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from scaleout.analysis.rates import bodies
 from scaleout.analysis.trial import Remains
 from scaleout.plan.sweep import Sweep, Trial
 from scaleout.results.store import CACHES_FILE, LAUNCH_FILE, PREFLIGHT_FILE, SweepStore
-from training.wire.events import Event, read_events
+from training.wire.events import Event, RunStart, read_events
 from training.wire.job import EVENTS_FILE, TELEMETRY_FILE
 from training.wire.schema import WireError, from_dict
 from training.wire.telemetry import TelemetrySample
@@ -56,9 +57,9 @@ def read_telemetry(path: Path) -> list[TelemetrySample]:
     """The samples of a node; a last line that was cut off is left out. Raises WireError."""
     if not path.exists():
         return []
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     try:
-        documents = [json.loads(line) for line in lines]
+        documents = [json.loads(line.decode()) for line in lines]
     except ValueError as error:
         raise WireError(f"{path}: {error}") from None
     return [from_dict(TelemetrySample, document, f"{path}:{i}") for i, document in enumerate(documents, start=1)]
@@ -67,7 +68,7 @@ def read_telemetry(path: Path) -> list[TelemetrySample]:
 def _provenance(
     sweep: Sweep, trial: Trial, preflight: dict[str, Any], events: dict[int, list[Event]]
 ) -> dict[str, Any]:
-    starts = {rank: log[0].body for rank, log in sorted(events.items())}
+    starts = {rank: start for rank, log in sorted(events.items()) for start in bodies(log, RunStart)}
     return {
         "release": sweep.release,
         "dataset": sweep.datasets.get(trial.workload),
@@ -75,7 +76,7 @@ def _provenance(
         "nodes": {node: preflight["nodes"].get(node) for node in trial.node_names},
         "ranks": {
             str(rank): {
-                name: getattr(start, name, None)
+                name: getattr(start, name)
                 for name in (
                     "node", "device", "device_name", "backend", "ddp", "precision", "loader", "affinity",
                     "network_interface", "versions", "seed", "num_workers", "learning_rate",

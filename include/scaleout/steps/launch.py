@@ -18,6 +18,8 @@ from scaleout.steps.run_folder import job_of, run_folder
 from scaleout.steps.session import Session
 
 ANSWER_LIMIT_S = 30.0
+# Estimates are rough, and a trial that hangs must end some day.
+LEAST_LIMIT_S, LIMIT_FACTOR = 1800.0, 10.0
 IN_FLIGHT = "it was launched and did not report its end"
 
 
@@ -67,7 +69,10 @@ async def _places(session: Session, trial: Trial, folder: str, nodes: list[Node]
         )
         cwd = f"{release}/training/{workload.program.rsplit('/', 1)[0]}"
         environment = {"GLOO_SOCKET_IFNAME": interfaces[node.name], "NCCL_SOCKET_IFNAME": interfaces[node.name]}
-        job = job_of(session, folder, trial.node_names, node_rank, command, cwd=cwd, environment=environment)
+        job = job_of(
+            session, folder, trial.node_names, node_rank, command, cwd=cwd, environment=environment,
+            timeout_s=LEAST_LIMIT_S + LIMIT_FACTOR * trial.estimated_s,
+        )  # fmt: skip
         places.append(Place(node, job, release, run))
     return places
 

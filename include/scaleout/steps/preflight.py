@@ -23,8 +23,8 @@ async def preflight(session: Session) -> None:
     cluster = session.sweep.cluster
 
     async def ask(node: Node) -> dict[str, Any]:
-        root, data = node.path(cluster.remote_root), node.path(session.sweep.cityscapes)
-        return await node.ask("preflight", root, data, timeout_s=ANSWER_LIMIT_S)
+        folders = [node.path(p) for p in (cluster.remote_root, session.sweep.cityscapes, cluster.prepared)]
+        return await node.ask("preflight", *folders, timeout_s=ANSWER_LIMIT_S)
 
     async with session.holding(session.node_names) as nodes:
         answers = await each("preflight", nodes, ask)
@@ -72,6 +72,6 @@ def _problems(session: Session, name: str, answer: dict[str, Any]) -> list[str]:
         found.append(
             f"{cluster.remote_root} has {answer['root_free_bytes'] / 1e9:.2f} GB free and 1 GB is needed: free some"
         )
-    if name == session.node_names[0] and not answer["data_exists"]:
+    if name == session.node_names[0] and not answer["source_exists"]:
         found.append(f"no data set folder {session.sweep.cityscapes}: mount it, or name another as `cityscapes`")
     return found

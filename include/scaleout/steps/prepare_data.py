@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from scaleout.errors import FleetError, NodeError
+from scaleout.errors import FleetError, NodeError, PlanError
 from scaleout.remote.fleet import each
 from scaleout.remote.gang import Place, run_gang
 from scaleout.remote.node import Node
@@ -18,7 +18,7 @@ ANSWER_LIMIT_S = 60.0
 
 
 async def prepare_data(session: Session) -> None:
-    """Sets `ready` when every workload's data is there. Raises GangError, FleetError."""
+    """Sets `ready` when every workload's data is there. Raises GangError, FleetError, PlanError."""
     datasets = {}
     async with session.holding(session.node_names) as nodes:
         for workload in session.sweep.workloads:
@@ -44,6 +44,12 @@ async def _convert(session: Session, node: Node, workload: str) -> dict[str, Any
         summary: dict[str, Any] = json.loads(lines[-1])
     except (ValueError, IndexError):
         raise NodeError(node.name, f"the conversion of {workload} ended without its summary") from None
+    most_ranks = max(trial.ranks for trial in sweep.trials if trial.workload == workload)
+    if summary["images"] < most_ranks:
+        raise PlanError(
+            f"{sweep.cityscapes} has {summary['images']} training images and the largest trial has {most_ranks} ranks, "
+            "each of which needs one: ask for fewer nodes, or give more data"
+        )
     done = "nothing had changed" if summary["skipped"] else f"converted in {summary['seconds']:.1f} s"
     session.say(
         f"{workload}: {summary['images']} training images, {summary['image_bytes'] / 1e6:.1f} MB, "
@@ -74,6 +80,7 @@ async def _seen_by_all(session: Session, nodes: list[Node], workload: str, sha25
 def _both(keep: Callable[[str], None], say: Callable[[str], None]) -> Callable[[str, str], None]:
     def log(node: str, line: str) -> None:
         keep(line)
-        say(f"[{node}] {line}")
+        if not line.startswith("{"):  # the summary is for us
+            say(f"[{node}] {line}")
 
     return log
