@@ -24,8 +24,14 @@ def host_memory_bytes() -> int:
 
 
 def gpu_memory_bytes(device: torch.device) -> int | None:
-    """The peak of what torch allocated on the device, None on CPU."""
+    """The peak of what torch allocated on the device since `forget_peak`, None on CPU."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def forget_peak(device: torch.device) -> None:
+    """To be called after the warm-up, in which cuDNN tries algorithms that want far more than training does."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 class GpuIdle:

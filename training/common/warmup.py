@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from training.common.clocks import forget_peak
 from training.common.gang import Gang
 from training.common.step import Inputs, Snapshot, Training
 from training.wire.events import Synthetic
@@ -28,6 +29,7 @@ def warm_up(
     gang.barrier()
     seconds = time.perf_counter() - warm if synthetic_steps else 0.0
     before.restore()
+    forget_peak(gang.device)
     return Synthetic(
         warmup_steps=warmup_steps,
         warmup_s=warm - started,

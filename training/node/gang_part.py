@@ -107,7 +107,7 @@ class GangPart:
                 return "lease_expired", f"nobody renewed the lease for {self._job.lease_s:g} s"
             if deadline is not None and time.monotonic() > deadline:
                 return "timed_out", f"still running after its limit of {self._job.timeout_s:g} s"
-            self._living_descendants(launcher)
+            _reap_orphans(launcher)
             time.sleep(TICK_S)
 
     def _descendants(self) -> list[psutil.Process]:
@@ -118,7 +118,7 @@ class GangPart:
         deadline = time.monotonic() + self._job.grace_s
         limit = deadline + KILL_LIMIT_S
         termed: set[int] = set()
-        while (alive := self._living_descendants(launcher)) and time.monotonic() < limit:
+        while (alive := self._living_descendants()) and time.monotonic() < limit:
             late = time.monotonic() >= deadline
             for process in alive:
                 if late or process.pid not in termed:
@@ -126,19 +126,16 @@ class GangPart:
                     self._ended.add(process.pid)
                     _signal(process, signal.SIGKILL if late else signal.SIGTERM)
             time.sleep(TICK_S)
+        _reap_orphans(launcher)
 
-    def _living_descendants(self, launcher: subprocess.Popen[bytes] | None = None) -> list[psutil.Process]:
-        """All descendants but the dead ones; orphans that died below us are waited for on the way."""
-        if launcher is not None:
-            launcher.poll()
+    def _living_descendants(self) -> list[psutil.Process]:
+        """All descendants but the dead ones, whom nobody has waited for yet."""
         alive = []
         for process in self._descendants():
             try:
                 if process.status() != psutil.STATUS_ZOMBIE:
                     alive.append(process)
-                elif process.ppid() == os.getpid() and (launcher is None or process.pid != launcher.pid):
-                    process.wait(timeout=0)
-            except (psutil.NoSuchProcess, psutil.TimeoutExpired):
+            except psutil.NoSuchProcess:
                 continue
         return alive
 
@@ -159,6 +156,20 @@ class GangPart:
 
     def _on_term(self, *_: object) -> None:
         self._asked_to_stop = True
+
+
+def _reap_orphans(launcher: subprocess.Popen[bytes]) -> None:
+    """Waits for what died below us, without a look through /proc; the launcher's own status is left to its Popen."""
+    while True:
+        launcher.poll()
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None:
+            return
+        if dead.si_pid != launcher.pid:
+            os.waitpid(dead.si_pid, 0)
 
 
 def _how_it_ended(code: int) -> str:

@@ -11,6 +11,7 @@ from training.common.console import Console
 from training.common.ddp import wrap
 from training.common.loader import Loader
 from training.common.loop import Loop
+from training.common.optimizer import sgd
 from training.common.precision import Precision
 from training.common.program import Write
 from training.common.step import Inputs, Training
@@ -59,12 +60,8 @@ def _build(trial: Trial, write: Write, console: Console) -> Training:
     layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
     model = SSD300(trial.classes, resnet50_backbone(options.backbone_path)).to(device, memory_format=layout)
     wrapped = wrap(model, trial.gang, options.measurement.ddp)
-    optimizer = torch.optim.SGD(
-        parameter_groups(model, options.weight_decay),
-        lr=trial.learning_rate,
-        momentum=options.momentum,
-        fused=device.type == "cuda",
-    )
+    groups = parameter_groups(model, options.weight_decay)
+    optimizer = sgd(groups, trial.learning_rate, options.momentum, fused=device.type == "cuda")
 
     def loss(inputs: Inputs) -> torch.Tensor:
         images, target_offsets, target_labels = inputs
