@@ -6,7 +6,7 @@ LOCK_OPTIONS = --quiet --python-version 3.11 --generate-hashes --no-annotate --n
 NODE_PYTHON = "$$SCALEOUT_VENVS/node/bin/python"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint cluster-up cluster-down lock-files clean
+.PHONY: help setup demo test lint up down cluster-up cluster-down lock-files clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 16
@@ -19,7 +19,7 @@ demo: setup ## from nothing to the scaling table; CITYSCAPES=/path takes your ow
 
 test: lint ## the whole test suite, set-up included; what CI runs
 	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q tests/wire tests/training
-	@$(IN_ENV) python -m pytest -q tests/wire tests/orchestrator tests/e2e
+	@$(IN_ENV) python -m pytest -q -n 2 --dist loadfile tests/wire tests/orchestrator tests/e2e
 
 lint: setup ## ruff, and the contract that keeps the rooms apart
 	@$(IN_ENV) ruff check . && ruff format --check . && lint-imports --no-logo
@@ -30,10 +30,16 @@ cluster-up: setup ## start the local cluster's SSH hosts
 cluster-down: setup ## stop them; keys, ports and data stay
 	@$(IN_ENV) scaleout cluster down
 
+up: setup ## Airflow's UI and scheduler on loopback ports; DATABASE=sqlite does without PostgreSQL
+	@$(IN_ENV) scaleout stack up $(if $(DATABASE),--database "$(DATABASE)")
+
+down: setup ## stop them, and a sweep that runs; data, ports and password stay
+	@$(IN_ENV) scaleout stack down
+
 lock-files: ## compile requirements/*.in anew (needs uv)
 	cd requirements && uv pip compile --universal $(LOCK_OPTIONS) orchestrator.in -o orchestrator.lock
 	cd requirements && uv pip compile $(LOCK_OPTIONS) node.in -o node.lock
 
 clean: ## remove environments, local cluster and generated data; results stay
-	@[ ! -f "$(HOME_DIR)/env.sh" ] || ( $(IN_ENV) scaleout cluster down )
-	cd "$(HOME_DIR)" && rm -rf -- venv airflow cluster nas logs env.sh
+	@[ ! -f "$(HOME_DIR)/env.sh" ] || ( $(IN_ENV) scaleout stack down && scaleout cluster down )
+	cd "$(HOME_DIR)" && rm -rf -- venv airflow stack cluster nas logs env.sh

@@ -14,6 +14,7 @@ from scaleout import settings
 from scaleout.config import files
 from scaleout.errors import ConfigError
 from scaleout.operators.form import trigger_form
+from scaleout.operators.schedule import nightly_schedule
 from scaleout.operators.slots import trial_slots
 from scaleout.operators.sweep import (
     CompileResultsOperator,
@@ -59,15 +60,15 @@ def sweep(cluster_name: str) -> None:
 
 try:
     cluster = files.load_cluster(settings.cluster_name())
-    form, slots = trigger_form(cluster), trial_slots(cluster)
+    form, slots, schedule = trigger_form(cluster), trial_slots(cluster), nightly_schedule(cluster)
     problem = None
 except ConfigError as error:
-    form, problem = {}, str(error)
+    form, schedule, problem = {}, None, str(error)
 
 with DAG(
     "scaling_benchmark",
     description="Training throughput and storage bandwidth against node count, with proof of the cache state",
-    schedule=None,
+    schedule=schedule,
     catchup=False,
     max_active_runs=1,
     params=form,

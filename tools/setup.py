@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -18,6 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT / "include"))
+
+from scaleout import settings  # noqa: E402
+
 REPORT_EVERY_S = 10.0
 
 
@@ -48,12 +51,8 @@ class SetupError(Exception):
     """What the user must do something about."""
 
 
-def home() -> Path:
-    return Path(os.environ.get("SCALEOUT_HOME") or CHECKOUT / ".scaleout").resolve()
-
-
 def venvs() -> Path:
-    return Path(os.environ.get("SCALEOUT_VENVS") or home() / "venv").resolve()
+    return Path(os.environ.get("SCALEOUT_VENVS") or settings.home() / "venv").resolve()
 
 
 def say(text: str) -> None:
@@ -85,7 +84,7 @@ def start_install(environment: Environment) -> tuple[subprocess.Popen[bytes], Pa
     target = venvs() / environment.name
     stamp_path(environment).unlink(missing_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(target)], check=True)
-    log = home() / "logs" / f"setup-{environment.name}.log"
+    log = settings.home() / "logs" / f"setup-{environment.name}.log"
     command = [
         str(target / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "--no-deps",
         "--progress-bar", "off", "--disable-pip-version-check", "-r", str(environment.lock),
@@ -140,21 +139,18 @@ def add_checkout_to_path() -> None:
 
 def airflow_settings() -> dict[str, str]:
     """Settings of the Airflow that `airflow dags test` uses: its own home and database, shared with no scheduler."""
-    return {
-        "AIRFLOW_HOME": str(home() / "airflow"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
-        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps(
-            {"connections_file_path": str(home() / "cluster" / "connections.json")}
-        ),
-    }
+    return {"AIRFLOW_HOME": str(settings.home() / "airflow"), **settings.airflow_settings()}
 
 
 def write_env_file() -> Path:
     """Writes the file that a user sources before typing `airflow` or `scaleout`."""
-    fixed = {"SCALEOUT_HOME": str(home()), "SCALEOUT_VENVS": str(venvs()), **airflow_settings()}
+    # Airflow reads its own files in the locale's encoding, and fails where that is not UTF-8.
+    fixed = {
+        "PYTHONUTF8": "1",
+        "SCALEOUT_HOME": str(settings.home()),
+        "SCALEOUT_VENVS": str(venvs()),
+        **airflow_settings(),
+    }
     chosen = {"SCALEOUT_CONFIG_DIR": str(CHECKOUT / "include"), "SCALEOUT_CLUSTER": "local"}
     lines = ["# Written by `make setup`. Source it:  . .scaleout/env.sh"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in fixed.items()]
@@ -162,20 +158,20 @@ def write_env_file() -> Path:
         f'export {name}="${{{name}:-}}"; [ -n "${name}" ] || {name}={shlex.quote(v)}' for name, v in chosen.items()
     ]
     lines += [f'export PATH={shlex.quote(str(venvs() / "orchestrator" / "bin"))}:"$PATH"', ""]
-    path = home() / "env.sh"
+    path = settings.home() / "env.sh"
     path.write_text("\n".join(lines))
     return path
 
 
 def migrate_database() -> None:
-    airflow_home = home() / "airflow"
+    airflow_home = settings.home() / "airflow"
     airflow_home.mkdir(parents=True, exist_ok=True)
     airflow_home.chmod(0o700)
     stamp = airflow_home / "migrated-for-lock.sha256"
     wanted = ENVIRONMENTS[0].lock_sha256
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    log = home() / "logs" / "setup-airflow-db.log"
+    log = settings.home() / "logs" / "setup-airflow-db.log"
     command = [str(venvs() / "orchestrator" / "bin" / "airflow"), "db", "migrate"]
     with log.open("wb") as out:
         done = subprocess.run(
@@ -196,7 +192,7 @@ def main() -> int:
         raise SetupError(
             f"this is Python {sys.version.split()[0]} and the locks are for 3.11: name one with `make setup PYTHON=python3.11`"
         )
-    (home() / "logs").mkdir(parents=True, exist_ok=True)
+    (settings.home() / "logs").mkdir(parents=True, exist_ok=True)
     missing = [e for e in ENVIRONMENTS if not is_installed(e)]
     if missing:
         download = sum(e.download_bytes for e in missing) / 1e9

@@ -1,7 +1,8 @@
-"""The environment variables, read in one place."""
+"""The environment variables, read in one place. Standard library only: `tools/setup.py` imports it before anything is installed."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -36,3 +37,19 @@ def node_python() -> Path:
     """The training environment's interpreter on this machine, as `make setup` made it."""
     venvs = Path(os.environ.get("SCALEOUT_VENVS") or home() / "venv")
     return venvs / "node" / "bin" / "python"
+
+
+def connections_file() -> Path:
+    """The local cluster's Airflow connections, which Airflow reads through a secrets backend."""
+    return home() / "cluster" / "connections.json"
+
+
+def airflow_settings() -> dict[str, str]:
+    """What every Airflow of this checkout is told, as environment variables: `dags test`'s and the stack's."""
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(connections_file())}),
+    }

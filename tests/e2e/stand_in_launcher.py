@@ -67,13 +67,19 @@ def train(options: argparse.Namespace) -> None:
             )  # fmt: skip
         log.write(
             events.EpochEnd(
-                epoch=0, pass_index=0, complete=False, images=steps * batch, padded_images=0, seconds=steps * STEP_S
+                epoch=0,
+                pass_index=0,
+                complete=False,
+                images=steps * batch,
+                padded_images=0,
+                seconds=steps * STEP_S,
+                read_bytes=read_bytes(),
             )
         )
         log.write(
             events.ClockStop(
                 steps=steps, images=steps * batch, seconds=steps * STEP_S, distinct_files=len(images),
-                distinct_bytes=consumed, prefetched_images=0, read_bytes=read_bytes(),
+                distinct_bytes=consumed, first_pass_distinct_bytes=consumed, prefetched_images=0, read_bytes=read_bytes(),
             )
         )  # fmt: skip
         log.write(events.RunEnd(status="succeeded", error=None))

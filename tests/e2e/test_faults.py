@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from conftest import World, end_group, wait_for
+from world import World, end_group, wait_for
 
 QUICK: dict[str, Any] = {"preset": "quick", "length": {"steps": 2}, "window_steps": 1}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import World
+from world import World
 
 FORM = {
     "preset": "quick", "nodes": [1, 2], "length": {"steps": 2}, "batch_per_gpu": 2, "window_steps": 1,

@@ -115,6 +115,21 @@ def test_what_is_within_the_limits_stays_cold(spoil: Callable[[Path, Path], Any]
     assert judged("cold", Rank(read_bytes=(0, 90_000), distinct_bytes=100_000), spoil) == ("cold", None)
 
 
+def test_re_reads_of_later_passes_do_not_hide_what_a_cache_gave_in_the_first() -> None:
+    passes = ((0, 100, 10.0), (1, 100, 10.0))
+    half_cached = Rank(
+        windows=passes, read_bytes=(0, 100_000), pass_read_bytes=[50_000], distinct_bytes=100_000,
+        first_pass_distinct_bytes=100_000,
+    )  # fmt: skip
+    state, reason = judged("cold", half_cached)
+    assert state == "unproven" and "fetched only 50% of the bytes" in reason
+    all_read = Rank(
+        windows=passes, read_bytes=(0, 100_000), pass_read_bytes=[60_000], distinct_bytes=200_000,
+        first_pass_distinct_bytes=60_000,
+    )  # fmt: skip
+    assert judged("cold", all_read) == ("cold", None)
+
+
 def test_all_reasons_are_told_at_once() -> None:
     def spoil(caches_file: Path, preflight: Path) -> None:
         caches("flush", value={"complete": False, "reason": "no answer"})(caches_file, preflight)

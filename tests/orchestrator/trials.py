@@ -69,7 +69,10 @@ def created(conf: dict[str, Any], on: Cluster | None = None, run_id: str = "nigh
 
 @dataclass
 class Rank:
-    """What one rank tells. `windows` are (pass, images, seconds); a pass is complete unless it is the last one."""
+    """What one rank tells. `windows` are (pass, images, seconds); a pass is complete unless it is the last one.
+
+    `pass_read_bytes` is the counter at the end of the first passes; of those not given it is the one at the end.
+    """
 
     windows: Sequence[tuple[int, int, float]] = ((0, 100, 10.0),)
     last_pass_complete: bool = False
@@ -81,6 +84,8 @@ class Rank:
     dataset: Dataset | None = DATASET
     read_bytes: tuple[int | None, int | None] = (5_000, 105_000)
     distinct_bytes: int = 100_000
+    first_pass_distinct_bytes: int | None = None
+    pass_read_bytes: Sequence[int] = ()
     prefetched_images: int = 10
     status: Any = "succeeded"
     error: str | None = None
@@ -93,12 +98,13 @@ class Rank:
             bodies.append(self.synthetic)
         bodies += [ClockStart(self.read_bytes[0]), FirstBatch(self.first_batch_s)]
         last = self.windows[-1][0]
+        read_bytes = [*self.pass_read_bytes, *[self.read_bytes[1]] * (last + 1)]
         for index in sorted({w[0] for w in self.windows}):
             of_pass = [w for w in self.windows if w[0] == index]
             bodies += [self._window(*w) for w in of_pass]
             complete = index < last or self.last_pass_complete
             images, seconds = sum(w[1] for w in of_pass), sum(w[2] for w in of_pass)
-            bodies.append(EpochEnd(index, index, complete, images, 2 * complete, seconds))
+            bodies.append(EpochEnd(index, index, complete, images, 2 * complete, seconds, read_bytes[index]))
         bodies += [
             ClockStop(
                 steps=len(self.windows),
@@ -106,6 +112,7 @@ class Rank:
                 seconds=sum(w[2] for w in self.windows),
                 distinct_files=100,
                 distinct_bytes=self.distinct_bytes,
+                first_pass_distinct_bytes=self.first_pass_distinct_bytes or self.distinct_bytes,
                 prefetched_images=self.prefetched_images,
                 read_bytes=self.read_bytes[1],
             ),

@@ -40,7 +40,7 @@ class Source:
         return Batch((torch.full((BATCH, 3), value),), BATCH, int(self._step % self.steps_per_pass == 0))
 
     def usage(self):
-        return Usage(7, 700, 8)
+        return Usage(7, 700, 600, 8)
 
 
 def make_training():
@@ -68,9 +68,12 @@ def test_windows_end_with_the_pass_and_add_up_to_the_trial():
     assert (stop.steps, stop.images) == (10, 40) == (sum(w.steps for w in windows), sum(w.images for w in windows))
     assert stop.seconds == pytest.approx(sum(w.seconds for w in windows))
     assert (stop.distinct_files, stop.distinct_bytes, stop.prefetched_images) == (7, 700, 8)
+    assert stop.first_pass_distinct_bytes == 600
     ends = of(EpochEnd, events)
     assert [(e.epoch, e.complete, e.images, e.padded_images) for e in ends] == [(0, True, 20, 1), (1, True, 20, 1)]
     assert sum(e.seconds for e in ends) == pytest.approx(stop.seconds)
+    (start,) = of(ClockStart, events)
+    assert start.read_bytes <= ends[0].read_bytes <= ends[1].read_bytes == stop.read_bytes
     assert [round(w.learning_rate, 6) for w in windows] == [0.1, 0.1, 0.01, 0.01]
 
 
@@ -123,6 +126,7 @@ def test_a_warm_up_leaves_no_trace():
     event = warm_up(training, inputs, BATCH, ALONE, warmup_steps=2, synthetic_steps=3)
     assert (event.warmup_steps, event.steps, event.images) == (2, 3, 12)
     assert event.seconds > 0 and event.warmup_s > 0
+    assert training.optimizer.param_groups[0]["lr"] == 0.1
     assert all(torch.equal(a, b) for a, b in zip(before, state(training), strict=True))
     assert torch.equal(momentum, training.optimizer.state_dict()["state"][0]["momentum_buffer"])
     assert torch.equal(randoms[0], torch.get_rng_state())

@@ -101,7 +101,15 @@ def test_files_are_counted_once_however_often_they_are_read(layout):
     names = read_annotations(layout.annotations).file_names.values()
     assert usage.distinct_files == 5
     assert usage.distinct_bytes == sum((layout.images / name).stat().st_size for name in names)
+    assert usage.first_pass_distinct_bytes == usage.distinct_bytes
     assert usage.prefetched_images == 7
+
+
+def test_the_first_pass_is_counted_by_itself(layout):
+    source = loader(layout)
+    source.next_batch()
+    once = source.usage()
+    assert 0 < once.first_pass_distinct_bytes == once.distinct_bytes
 
 
 def test_an_image_that_cannot_be_decoded_is_told_in_one_sentence(layout):

@@ -85,7 +85,7 @@ def test_a_trial_of_two_ranks_by_the_papers_launcher(data, tmp_path):
 def test_a_diverging_loss_ends_the_run(data, tmp_path):
     done = start(
         [sys.executable], tmp_path, "-d", data, "--steps", 2, "--bs", 2, "--lr", "1e30", "--warmup-steps", 0,
-        "--synthetic-steps", 0, "--events", tmp_path, "--loader", "synthetic",
+        "--synthetic-steps", 0, "--events", tmp_path,
     )  # fmt: skip
     assert done.returncode == 1
     sentence = done.stderr.splitlines()[-1]
@@ -93,6 +93,18 @@ def test_a_diverging_loss_ends_the_run(data, tmp_path):
     assert "Traceback" not in done.stderr
     *_, last = read_events(tmp_path / "rank0" / "events.jsonl")
     assert last.body == RunEnd("failed", sentence.removeprefix("error: "))
+
+
+def test_synthetic_batches_do_not_change_the_weights(data, tmp_path):
+    done = start(
+        [sys.executable], tmp_path, "-d", data, "--steps", 2, "--window-steps", 1, "--bs", 2, "--lr", "1e30",
+        "--warmup-steps", 0, "--synthetic-steps", 0, "--events", tmp_path, "--loader", "synthetic",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    bodies = [event.body for event in read_events(tmp_path / "rank0" / "events.jsonl")]
+    assert (bodies[0].loader, bodies[0].learning_rate) == ("synthetic", 0.0)
+    one, other = (body.loss for body in bodies if isinstance(body, Window))
+    assert one == pytest.approx(other, rel=1e-4)
 
 
 def test_a_users_mistake_is_one_line_and_status_2(tmp_path):

@@ -67,8 +67,8 @@ BODIES: list[Body] = [
     ClockStart(None),
     FirstBatch(0.25),
     Window(0, 0, 0, 2, 4, 1.5, 0.5, None, 3.0, 0.1, 1000, None),
-    EpochEnd(0, 0, True, 4, 0, 1.5),
-    ClockStop(2, 4, 1.5, 4, 400, 0, 512),
+    EpochEnd(0, 0, True, 4, 0, 1.5, 512),
+    ClockStop(2, 4, 1.5, 4, 400, 400, 0, 512),
     RunEnd("failed", "it was dark – ü"),
 ]
 LINE = {"v": 1, "kind": "first_batch", "rank": 0, "t_wall_s": 1.0, "t_mono_s": 2.0, "seconds": 0.25}

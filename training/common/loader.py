@@ -19,13 +19,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a loader has read. `distinct_*` are the files of the batches handed out, each once.
+    """What a loader has read. `distinct_*` are the files of the batches handed out, each once, in all or in the first pass.
 
     `prefetched_images` is how many more it may have read ahead.
     """
 
     distinct_files: int
     distinct_bytes: int
+    first_pass_distinct_bytes: int
     prefetched_images: int
 
 

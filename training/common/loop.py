@@ -62,6 +62,7 @@ class Loop:
                 seconds=seconds,
                 distinct_files=usage.distinct_files,
                 distinct_bytes=usage.distinct_bytes,
+                first_pass_distinct_bytes=usage.first_pass_distinct_bytes,
                 prefetched_images=usage.prefetched_images,
                 read_bytes=self._read_bytes,
             )
@@ -141,6 +142,7 @@ class Loop:
                 images=self._pass_images,
                 padded_images=self._pass_padded,
                 seconds=closed - self._pass_start,
+                read_bytes=self._read_bytes,
             )
         )
         if complete:

@@ -52,6 +52,7 @@ class DaliLoader:
         self._steps = 0
         self._seen: set[int] = set()
         self._seen_in_pass: set[int] = set()
+        self._seen_in_first_pass: set[int] = set()
         pipeline = _ssd(
             layout,
             gang,
@@ -80,7 +81,9 @@ class DaliLoader:
                 f"the input pipeline failed while step {self._steps} waited for its batch: {_cause(error)}"
             ) from error
         if self._steps % self.steps_per_pass == 0:
-            self._seen_in_pass.clear()
+            self._seen_in_pass = set()
+        if self._steps == 0:
+            self._seen_in_first_pass = self._seen_in_pass
         self._steps += 1
         new = set(tensors["image_ids"].flatten().tolist()) - self._seen_in_pass
         self._seen_in_pass |= new
@@ -92,9 +95,13 @@ class DaliLoader:
         """`prefetched_images`: the batches that DALI's queues can hold beyond those handed out, and the next image."""
         return Usage(
             distinct_files=len(self._seen),
-            distinct_bytes=self._layout.image_bytes(self._file_names[i] for i in self._seen),
+            distinct_bytes=self._bytes_of(self._seen),
+            first_pass_distinct_bytes=self._bytes_of(self._seen_in_first_pass),
             prefetched_images=(_QUEUE_DEPTH + _READER_QUEUE_DEPTH) * self._batch + 1 if self._steps else 0,
         )
+
+    def _bytes_of(self, image_ids: set[int]) -> int:
+        return self._layout.image_bytes(self._file_names[i] for i in image_ids)
 
 
 def _cause(error: RuntimeError) -> str:

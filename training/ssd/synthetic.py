@@ -33,4 +33,4 @@ class SyntheticLoader:
         return self._batch
 
     def usage(self) -> Usage:
-        return Usage(distinct_files=0, distinct_bytes=0, prefetched_images=0)
+        return Usage(distinct_files=0, distinct_bytes=0, first_pass_distinct_bytes=0, prefetched_images=0)

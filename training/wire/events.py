@@ -128,7 +128,10 @@ class Window:
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """The end of a pass over the data, or of the part of it that the trial's length allowed (`complete` false)."""
+    """The end of a pass over the data, or of the part of it that the trial's length allowed (`complete` false).
+
+    `read_bytes` is the counter of ClockStart as it stood when the pass's last window closed.
+    """
 
     kind: ClassVar[str] = "epoch_end"
     epoch: int
@@ -137,11 +140,13 @@ class EpochEnd:
     images: int
     padded_images: int
     seconds: float
+    read_bytes: int | None
 
 
 @dataclass(frozen=True)
 class ClockStop:
-    """After the last step's barrier. `distinct_*` count the image files that this rank consumed, each once.
+    """After the last step's barrier. `distinct_*` count the image files that this rank consumed, each once;
+    `first_pass_distinct_bytes` those of the first pass.
 
     `read_bytes` is the same counter as at the start of the clock; read-ahead and prefetched batches are in it.
     """
@@ -152,6 +157,7 @@ class ClockStop:
     seconds: float
     distinct_files: int
     distinct_bytes: int
+    first_pass_distinct_bytes: int
     prefetched_images: int
     read_bytes: int | None
 

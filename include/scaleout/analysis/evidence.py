@@ -30,11 +30,12 @@ def judge(
     nodes: Sequence[str],
     mounts: Mapping[str, Mapping[str, Any] | None],
     read_bytes: Mapping[str, int | None],
-    distinct_bytes: Mapping[str, int],
+    distinct_bytes: Mapping[str, int | None],
 ) -> Verdict:
     """The cache state, from what was done before the launch and what was read during the trial.
 
-    `caches` is the record of `empty_caches` (null: it did not run); the byte counts are per node. Cold: the flush was
+    `caches` is the record of `empty_caches` (null: it did not run). The byte counts are per node: of the first pass where
+    cold was asked for, since re-reads of later passes would hide what a cache gave, else of the trial. Cold: the flush was
     acknowledged by every array node, caches were dropped on every node, a sample of files was not resident, no FS-Cache
     lies under the mount, and each node fetched at least 90 % of the bytes of the distinct files that it consumed. Warm:
     each fetched at most 10 %.

@@ -48,7 +48,8 @@ class Pass:
 class Rates:
     """What the clocks of all ranks say. Seconds are the slowest rank's; `host_data_wait_s` is the mean over ranks.
 
-    `read_bytes` and `distinct_bytes` are sums over ranks, by node too; null where a rank could not read its counter.
+    Bytes are sums over the ranks of each node, of the whole trial and of its first pass; null where a rank could not read
+    its counter.
     """
 
     passes: list[Pass]
@@ -61,7 +62,9 @@ class Rates:
     gpu_idle_s: float | None
     prefetched_images: int
     read_bytes: dict[str, int | None]
-    distinct_bytes: dict[str, int]
+    distinct_bytes: dict[str, int | None]
+    first_pass_read_bytes: dict[str, int | None]
+    first_pass_distinct_bytes: dict[str, int | None]
     clock_start_wall_s: float
     clock_stop_wall_s: float
 
@@ -97,6 +100,12 @@ def rates(events: Events) -> Rates:
     idle = [w.gpu_idle_s for ws in windows.values() for w in ws]
     nodes = {rank: start.node for rank, start in starts.items()}
     read_bytes = {rank: _difference(stops[rank].read_bytes, clock_starts[rank].read_bytes) for rank in events}
+    first_pass = {
+        rank: _difference(end.read_bytes, clock_starts[rank].read_bytes)
+        for rank, log in events.items()
+        for end in bodies(log, EpochEnd)
+        if end.pass_index == 0
+    }
     return Rates(
         passes=_passes(events, windows),
         images=sum(stop.images for stop in stops.values()),
@@ -108,7 +117,9 @@ def rates(events: Events) -> Rates:
         gpu_idle_s=None if None in idle else sum(idle) / len(events),
         prefetched_images=sum(stop.prefetched_images for stop in stops.values()),
         read_bytes=_sum_by_node(nodes, read_bytes),
-        distinct_bytes={n: sum(stops[r].distinct_bytes for r in events if nodes[r] == n) for n in set(nodes.values())},
+        distinct_bytes=_sum_by_node(nodes, {r: stop.distinct_bytes for r, stop in stops.items()}),
+        first_pass_read_bytes=_sum_by_node(nodes, first_pass),
+        first_pass_distinct_bytes=_sum_by_node(nodes, {r: stop.first_pass_distinct_bytes for r, stop in stops.items()}),
         clock_start_wall_s=min(stamp(log, ClockStart).t_wall_s for log in events.values()),
         clock_stop_wall_s=max(stamp(log, ClockStop).t_wall_s for log in events.values()),
     )
@@ -159,8 +170,9 @@ def _difference(after: int | None, before: int | None) -> int | None:
 
 
 def _sum_by_node(nodes: Mapping[int, str], values: Mapping[int, int | None]) -> dict[str, int | None]:
+    """Sums over each node's ranks; null where one of them is."""
     sums: dict[str, int | None] = {}
     for rank, node in nodes.items():
-        so_far, value = sums.get(node, 0), values[rank]
+        so_far, value = sums.get(node, 0), values.get(rank)
         sums[node] = None if so_far is None or value is None else so_far + value
     return sums

@@ -74,13 +74,14 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
     trial, clocks = remains.trial, rates(remains.events)
     start = one(remains.events[0], RunStart)
     mounts = {node: remains.preflight.get(node, {}).get("data_mount") for node in trial.node_names}
+    cold = trial.cache_mode == "cold"
     verdict = evidence.judge(
         asked=trial.cache_mode,
         caches=remains.caches,
         nodes=trial.node_names,
         mounts=mounts,
-        read_bytes=clocks.read_bytes,
-        distinct_bytes=clocks.distinct_bytes,
+        read_bytes=clocks.first_pass_read_bytes if cold else clocks.read_bytes,
+        distinct_bytes=clocks.first_pass_distinct_bytes if cold else clocks.distinct_bytes,
     )
     reasons: dict[str, str] = {}
     if verdict.reasons:
@@ -95,6 +96,8 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
         "caches": remains.caches,
         "read_bytes": clocks.read_bytes,
         "distinct_bytes": clocks.distinct_bytes,
+        "first_pass_read_bytes": clocks.first_pass_read_bytes,
+        "first_pass_distinct_bytes": clocks.first_pass_distinct_bytes,
         "prefetched_images": clocks.prefetched_images,
         "data_mounts": mounts,
     }

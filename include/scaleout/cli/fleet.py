@@ -36,7 +36,7 @@ async def marked_processes(run_id: str) -> dict[str, dict[str, Any]]:
 async def _nodes() -> AsyncIterator[tuple[Cluster, list[Node]]]:
     """All nodes of the chosen cluster. Raises ConfigError, FleetError."""
     cluster = files.load_cluster(settings.cluster_name())
-    path = settings.home() / "cluster" / "connections.json"
+    path = settings.connections_file()
     targets = [target_from_file(path, node.connection, node.name) for node in cluster.nodes]
     async with connected(targets, python=cluster.python, timeout_s=cluster.connect_timeout_s) as nodes:
         yield cluster, nodes

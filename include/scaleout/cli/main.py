@@ -1,4 +1,4 @@
-"""The command line: `scaleout cluster|demo|show|plan|lock|processes`."""
+"""The command line: `scaleout cluster|stack|demo|show|plan|lock|processes`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from scaleout import settings
 from scaleout.cli import demo as demonstration
+from scaleout.cli import stack
 from scaleout.cli.fleet import lock_holders, lock_taken_away, marked_processes
 from scaleout.config import files
 from scaleout.errors import ConfigError, ScaleoutError
@@ -30,6 +31,7 @@ app = typer.Typer(
 cluster_app = typer.Typer(help="The small cluster of SSH hosts on this machine.", no_args_is_help=True)
 lock_app = typer.Typer(help="The lock that a sweep holds on the nodes.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(stack.app, name="stack")
 app.add_typer(lock_app, name="lock")
 
 

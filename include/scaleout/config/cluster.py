@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from scaleout.config.model import Model, placed
+from scaleout.config.cron import valid_cron, valid_timezone
+from scaleout.config.form import NightlyForm
+from scaleout.config.model import Model, RemotePath, placed
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=63)]
-RemotePath = Annotated[str, Field(pattern=r"^(/|~/).+", description="absolute on the node, or under its login's home")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 MOST_COUNTS = 8
 
 
@@ -52,7 +54,11 @@ Array = Annotated[OneFS | CommandArray | NoArray, Field(discriminator="kind")]
 
 
 class Cluster(Model):
-    """The nodes in the order in which trials take them: a trial on n nodes runs on the first n."""
+    """The nodes in the order in which trials take them: a trial on n nodes runs on the first n.
+
+    `nightly` (cron, in `timezone`) starts a sweep with `nightly_form` when the DAG is not paused. One that could not begin
+    within `nightly_late_s` of its time is skipped.
+    """
 
     name: Name
     description: str = ""
@@ -65,8 +71,12 @@ class Cluster(Model):
     processes_per_node: PositiveInt
     node_counts: list[PositiveInt] | None = None
     network_interface: str | None = None
+    environment: dict[Variable, str] = {}
     array: Array
-    timezone: str = "UTC"
+    timezone: Annotated[str, AfterValidator(valid_timezone)] = "UTC"
+    nightly: Annotated[str, AfterValidator(valid_cron)] | None = None
+    nightly_form: NightlyForm = NightlyForm()
+    nightly_late_s: PositiveFloat = 1800.0
     connect_timeout_s: PositiveFloat = 20.0
     lock_ttl_s: PositiveFloat = 300.0
     lease_s: PositiveFloat = 30.0

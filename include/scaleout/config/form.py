@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from scaleout.config.cluster import RemotePath
-from scaleout.config.model import Model, validated
+from scaleout.config.model import Model, RemotePath, validated
 from training.wire.names import CacheMode
 
 
@@ -67,3 +66,9 @@ class Form(Choices):
     def of(cls, conf: dict[str, Any]) -> Form:
         """Validates the raw conf of a DAG run. Raises ConfigError."""
         return validated(cls, conf, lambda _: "trigger form")
+
+
+class NightlyForm(Form):
+    """The form that every scheduled sweep is given."""
+
+    preset: str = "nightly"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from scaleout.errors import ConfigError
@@ -14,6 +14,7 @@ from scaleout.errors import ConfigError
 M = TypeVar("M", bound=BaseModel)
 Path = tuple[str | int, ...]
 Locate = Callable[[Path], str]
+RemotePath = Annotated[str, Field(pattern=r"^(/|~/).+", description="absolute on the node, or under its login's home")]
 
 
 class Model(BaseModel):

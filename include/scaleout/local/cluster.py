@@ -7,7 +7,6 @@ import os
 import pwd
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,9 @@ from scaleout import settings
 from scaleout.config.cluster import Cluster, OneFS
 from scaleout.errors import ScaleoutError
 from scaleout.local import onefs
-from scaleout.local.hosts import ADDRESS, Host, free_port, make_key
+from scaleout.local.hosts import Host, make_key
+from scaleout.local.packages import install
+from scaleout.local.ports import ADDRESS, free_port
 
 Say = Callable[[str], None]
 
@@ -123,32 +124,10 @@ def local_cluster(cluster: Cluster) -> LocalCluster:
 def ensure_sshd(say: Say) -> None:
     """Installs OpenSSH's server where it is missing and we may; the daemon that comes with it is not started."""
     if shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None:
-        if os.getuid() != 0 or shutil.which("apt-get") is None:
-            raise ScaleoutError(
-                "sshd is not installed: install OpenSSH's server (Debian: apt-get install openssh-server)"
-            )
-        say("sshd is missing: running `apt-get install openssh-server` (about 2 MB to download)")
-        _install("openssh-server")
+        install("openssh-server", what="sshd", size="2 MB", say=say)
     if os.getuid() == 0:
         # Where sshd runs as root it confines its unprivileged half here; Debian's service makes it at boot.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-
-
-def _install(package: str) -> None:
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        for command in (["update"], ["install", "--yes", "--no-install-recommends", package]):
-            done = subprocess.run(["apt-get", "-q", *command], env=environment, capture_output=True, text=True)
-            if done.returncode != 0:
-                raise ScaleoutError(f"`apt-get {' '.join(command)}` failed: {done.stderr.strip()[-500:]}")
-    finally:
-        if ours:
-            policy.unlink()
 
 
 def _link(link: Path, target: Path) -> None:

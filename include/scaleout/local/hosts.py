@@ -15,8 +15,10 @@ from pathlib import Path
 import psutil
 
 from scaleout.errors import ScaleoutError
+from scaleout.local.ports import ADDRESS, refuse_taken
+from scaleout.local.ports import free_port as free_port
+from scaleout.local.processes import end, with_descendants
 
-ADDRESS = "127.0.0.1"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_LIMIT_S = 10.0
 STOP_LIMIT_S = 5.0
@@ -70,14 +72,7 @@ class Host:
         daemon = self.daemon()
         if daemon is None:
             return
-        family = [daemon, *daemon.children(recursive=True)]
-        for process in family:
-            _signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_LIMIT_S
-        while any(map(_runs, family)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for process in filter(_runs, family):
-            _signal(process, signal.SIGKILL)
+        end(with_descendants(daemon), signal.SIGTERM, STOP_LIMIT_S)
         (self.folder / "sshd.pid").unlink(missing_ok=True)
 
     def daemon(self) -> psutil.Process | None:
@@ -90,15 +85,8 @@ class Host:
 
     def _refuse_taken_port(self) -> None:
         """sshd itself goes into the background before it finds that it cannot listen, and exits with 0."""
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((ADDRESS, self.port))
-            except OSError as error:
-                raise ScaleoutError(
-                    f"host {self.name}: cannot listen on {ADDRESS}:{self.port} ({error.strerror}): stop the program that "
-                    f"does, or remove {self.folder.parent / 'ports.json'} for other ports"
-                ) from None
+        ports = self.folder.parent / "ports.json"
+        refuse_taken(self.port, f"host {self.name}", f"remove {ports} for other ports")
 
     def _wait_for_banner(self, log: Path) -> None:
         deadline = time.monotonic() + START_LIMIT_S
@@ -153,12 +141,6 @@ def make_key(path: Path) -> None:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "scaleout", "-f", str(path)], check=True)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((ADDRESS, 0))
-        return int(probe.getsockname()[1])
-
-
 def _quoted(value: str | Path) -> str:
     text = str(value)
     if '"' in text or "\n" in text:
@@ -166,18 +148,3 @@ def _quoted(value: str | Path) -> str:
             f"{text!r}: a path with a quote or a line break cannot stand in sshd_config; use another folder"
         )
     return f'"{text}"'
-
-
-def _runs(process: psutil.Process) -> bool:
-    """False for a zombie too: the daemon's parent is init, which may take its time to wait for it."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _signal(process: psutil.Process, number: int) -> None:
-    try:
-        process.send_signal(number)
-    except psutil.NoSuchProcess:
-        return

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from scaleout.config import files
+from scaleout.config.cluster import Cluster
 from scaleout.errors import ConfigError
 from scaleout.operators.base import SweepOperator
 from scaleout.results.store import SWEEP_FILE
-from scaleout.steps import cluster_lock, compile_results, deploy, plan, preflight, prepare_data
+from scaleout.steps import cluster_lock, compile_results, deploy, nightly, plan, preflight, prepare_data
 
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
+
+SCHEDULED = "scheduled"
 
 
 class RefuseOperator(SweepOperator):
@@ -28,20 +32,33 @@ class RefuseOperator(SweepOperator):
 
 
 class PlanOperator(SweepOperator):
-    """plan: validates the raw form and writes `sweep.json`. Returns where it lies."""
+    """plan: validates the raw form and writes `sweep.json`. Returns where it lies.
+
+    A scheduled run has no form of its own and takes the cluster's; one that comes too late skips every other task.
+    """
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
 
     def do(self, context: Context) -> dict[str, Any]:
-        conf = {key: value for key, value in (context["dag_run"].conf or {}).items() if value is not None}
-        sweep = plan.plan(context["run_id"], conf, files.load_cluster(self.cluster), self.say)
+        cluster, dag_run = files.load_cluster(self.cluster), context["dag_run"]
+        conf = {key: value for key, value in (dag_run.conf or {}).items() if value is not None}
+        if dag_run.run_type == SCHEDULED:
+            self._skip_if_too_late(cluster, dag_run.run_after)
+            conf = nightly.conf_of(cluster)
+        sweep = plan.plan(context["run_id"], conf, cluster, self.say)
         return {
             "sweep": str(self._store.folder / SWEEP_FILE),
             "trials": len(sweep.trials),
             "hours": round(sweep.estimated_h, 3),
         }
+
+    def _skip_if_too_late(self, cluster: Cluster, due_at: datetime) -> None:
+        sentence = nightly.too_late(cluster, due_at, datetime.now(UTC))
+        if sentence:
+            self.say(sentence)
+            raise DownstreamTasksSkipped(tasks=sorted(self.get_flat_relative_ids(upstream=False)))
 
 
 class LockOperator(SweepOperator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ CACHES_FILE = "caches.json"
 LAUNCH_FILE = "launch.json"
 ROW_FILE = "row.json"
 LATEST = "latest"
+LEAST_FREE_BYTES = 200 * 10**6
 
 
 class SweepStore:
@@ -32,6 +34,12 @@ class SweepStore:
         """Writes the plan into a folder of its own. Raises ScaleoutError where it cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.folder).free
+            if free < LEAST_FREE_BYTES:
+                raise ScaleoutError(
+                    f"{self.folder.parent} has {free / 1e6:.0f} MB free and {LEAST_FREE_BYTES / 1e6:.0f} MB are needed for "
+                    "results: free some, or name another place in SCALEOUT_HOME"
+                )
             self.save(sweep)
         except OSError as error:
             raise ScaleoutError(

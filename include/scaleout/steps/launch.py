@@ -68,7 +68,8 @@ async def _places(session: Session, trial: Trial, folder: str, nodes: list[Node]
             events=run,
         )
         cwd = f"{release}/training/{workload.program.rsplit('/', 1)[0]}"
-        environment = {"GLOO_SOCKET_IFNAME": interfaces[node.name], "NCCL_SOCKET_IFNAME": interfaces[node.name]}
+        interface = interfaces[node.name]
+        environment = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, **sweep.cluster.environment}
         job = job_of(
             session, folder, trial.node_names, node_rank, command, cwd=cwd, environment=environment,
             timeout_s=LEAST_LIMIT_S + LIMIT_FACTOR * trial.estimated_s,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from scaleout.errors import FleetError, NodeError, PlanError
+from scaleout.errors import FleetError, GangError, NodeError, PlanError
 from scaleout.remote.fleet import each
 from scaleout.remote.gang import Place, run_gang
 from scaleout.remote.node import Node
@@ -15,10 +15,11 @@ from scaleout.steps.run_folder import job_of, new_folder
 from scaleout.steps.session import Session
 
 ANSWER_LIMIT_S = 60.0
+ERROR = "error: "  # how the converter begins the one sentence that it ends with
 
 
 async def prepare_data(session: Session) -> None:
-    """Sets `ready` when every workload's data is there. Raises GangError, FleetError, PlanError."""
+    """Sets `ready` when every workload's data is there. Raises NodeError, GangError, FleetError, PlanError."""
     datasets = {}
     async with session.holding(session.node_names) as nodes:
         for workload in session.sweep.workloads:
@@ -39,7 +40,12 @@ async def _convert(session: Session, node: Node, workload: str) -> dict[str, Any
     folder = await new_folder(session, node, f"prepare-{workload}")
     job = job_of(session, f"prepare-{workload}", [node.name], 0, command, cwd=release, environment={})
     lines: list[str] = []
-    await run_gang([Place(node, job, release, folder)], _both(lines.append, session.say))
+    try:
+        await run_gang([Place(node, job, release, folder)], _both(lines.append, session.say))
+    except GangError:
+        if lines and lines[-1].startswith(ERROR):
+            raise NodeError(node.name, lines[-1].removeprefix(ERROR)) from None
+        raise
     try:
         summary: dict[str, Any] = json.loads(lines[-1])
     except (ValueError, IndexError):

@@ -1,0 +1,127 @@
+"""Whole sweeps: a home of their own, real SSH hosts, `airflow dags test` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaleout import settings
+from scaleout.config import files
+from scaleout.local.cluster import LocalCluster
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+RUN_LIMIT_S = 280
+
+
+@dataclass
+class World:
+    """A home with a local cluster in it. `behave` tells the stand-in array and the stand-in ranks what to do."""
+
+    home: Path
+    cluster: LocalCluster
+    config_dir: Path
+
+    def start(self, conf: dict[str, Any], **environment: str) -> subprocess.Popen[str]:
+        """`airflow dags test` in a process group of its own, as a terminal would start it."""
+        text = shlex.quote(json.dumps(conf))
+        return subprocess.Popen(
+            ["sh", "-c", f". {shlex.quote(str(self.home / 'env.sh'))} && exec airflow dags test scaling_benchmark -c {text}"],
+            env={**self.environment(), **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, conf: dict[str, Any], **environment: str) -> tuple[int, str]:
+        """The exit status and everything that was printed; `environment` is added to the command's."""
+        process = self.start(conf, **environment)
+        try:
+            output, _ = process.communicate(timeout=RUN_LIMIT_S)
+        finally:
+            end_group(process)
+        return process.returncode, output
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`scaleout …` in this home."""
+        line = f". {shlex.quote(str(self.home / 'env.sh'))} && exec scaleout {shlex.join(arguments)}"
+        return subprocess.run(["sh", "-c", line], env=self.environment(), capture_output=True, text=True, timeout=60)
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "SCALEOUT_CONFIG_DIR": str(self.config_dir)}
+
+    def results(self) -> dict[str, Any]:
+        return json.loads((self.home / "results" / "latest" / "results.json").read_text())
+
+    def latest(self) -> Path:
+        return (self.home / "results" / "latest").resolve()
+
+    def sweeps(self) -> list[Path]:
+        return sorted(p.parent for p in (self.home / "results").glob("*/sweep.json") if p.parent.name != "latest")
+
+    def run_id(self) -> str:
+        """Of the newest sweep."""
+        newest = max(self.sweeps(), key=lambda folder: (folder / "sweep.json").stat().st_mtime)
+        return json.loads((newest / "sweep.json").read_text())["run_id"]
+
+    def array_calls(self) -> list[dict[str, Any]]:
+        path = self.cluster.folder / "array" / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def behave(self, host: str, **behaviour: Any) -> None:
+        """Sets what a stand-in does: `array`, or the ranks of `node1`, `node2`."""
+        folder = self.cluster.folder / host
+        path = folder / "behaviour.json" if host == "array" else folder / "home" / "behaviour.json"
+        path.write_text(json.dumps(behaviour))
+
+    def assert_nothing_is_left(self) -> None:
+        """No process of the newest sweep on any node, and the lock is free."""
+        listed = self.command("processes", self.run_id())
+        assert listed.returncode == 0, listed.stdout
+        locks = self.command("lock", "show").stdout.splitlines()
+        assert [line.split(": ", 1)[1] for line in locks] == ["free"] * len(self.cluster.cluster.nodes)
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def make_world(home: Path, config_dir: Path, node_python: Path) -> Iterator[World]:
+    environment = {**os.environ, "SCALEOUT_HOME": str(home), "SCALEOUT_VENVS": str(settings.node_python().parents[2])}
+    base = Path(sys.base_prefix) / "bin" / "python3.11"
+    subprocess.run([str(base), str(CHECKOUT / "tools" / "setup.py")], env=environment, check=True)
+    cluster = LocalCluster(files.load_cluster("local"), home / "cluster", home / "nas", node_python)
+    try:
+        cluster.up(print)
+        yield World(home, cluster, config_dir)
+    finally:
+        cluster.down(print)
+
+
+def python_with_stand_in(folder: Path) -> Path:
+    """A `python3` that is the training environment's, except that launching torch's ranks starts the stand-in."""
+    folder.mkdir()
+    real, stand_in = str(settings.node_python()), str(Path(__file__).with_name("stand_in_launcher.py"))
+    script = folder / "python3"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'case "$1 $2" in "-m torch.distributed.run") exec {shlex.quote(real)} {shlex.quote(stand_in)} "$@" ;; esac\n'
+        f'exec {shlex.quote(real)} "$@"\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+def wait_for(condition: Any, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
