@@ -6,7 +6,7 @@ LOCK_OPTIONS = --quiet --python-version 3.11 --generate-hashes --no-annotate --n
 NODE_PYTHON = "$$SCALEOUT_VENVS/node/bin/python"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint up down cluster-up cluster-down lock-files clean
+.PHONY: help setup demo test lint up down cluster-up cluster-down compose-env lock-files clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 16
@@ -19,10 +19,12 @@ demo: setup ## from nothing to the scaling table; CITYSCAPES=/path takes your ow
 
 test: lint ## the whole test suite, set-up included; what CI runs
 	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q tests/wire tests/training
-	@$(IN_ENV) python -m pytest -q -n 2 --dist loadfile tests/wire tests/orchestrator tests/e2e
+	@$(IN_ENV) python -m pytest -q tests/wire tests/orchestrator
+	@$(IN_ENV) python -m pytest -q -n 2 --dist loadfile tests/e2e
 
-lint: setup ## ruff, and the contract that keeps the rooms apart
+lint: setup ## ruff, the contract that keeps the rooms apart, and the compose file against its specification
 	@$(IN_ENV) ruff check . && ruff format --check . && lint-imports --no-logo
+	@$(IN_ENV) check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yaml
 
 cluster-up: setup ## start the local cluster's SSH hosts
 	@$(IN_ENV) scaleout cluster up
@@ -35,6 +37,9 @@ up: setup ## Airflow's UI and scheduler on loopback ports; DATABASE=sqlite does 
 
 down: setup ## stop them, and a sweep that runs; data, ports and password stay
 	@$(IN_ENV) scaleout stack down
+
+compose-env: ## production: write .env, the secrets for `docker compose up`; CLUSTER=name is yours in include/clusters
+	@$(PYTHON) tools/compose_env.py $(if $(CLUSTER),--cluster "$(CLUSTER)")
 
 lock-files: ## compile requirements/*.in anew (needs uv)
 	cd requirements && uv pip compile --universal $(LOCK_OPTIONS) orchestrator.in -o orchestrator.lock

@@ -40,8 +40,8 @@ def node_python() -> Path:
 
 
 def connections_file() -> Path:
-    """The local cluster's Airflow connections, which Airflow reads through a secrets backend."""
-    return home() / "cluster" / "connections.json"
+    """`$SCALEOUT_CONNECTIONS_FILE`: Airflow's connections, read through a secrets backend. Default: the local cluster's."""
+    return Path(os.environ.get("SCALEOUT_CONNECTIONS_FILE") or home() / "cluster" / "connections.json").resolve()
 
 
 def airflow_settings() -> dict[str, str]:

@@ -180,7 +180,7 @@ def test_a_launch_that_is_marked_failed_leaves_no_rank_and_fails_the_sweep(up: U
 
 def test_status_tells_of_a_part_that_died_and_down_leaves_no_process(up: Up) -> None:
     family = up.stack.family()
-    (dag_processor,) = [p for p in family if "dag-processor" in p.cmdline()]
+    (dag_processor,) = [p for p in family if runs(p) and "dag-processor" in p.cmdline()]
     os.kill(dag_processor.pid, signal.SIGKILL)
     told = command(up.world, "status")
     assert told.returncode == 1

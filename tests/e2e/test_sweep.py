@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,8 @@ def test_every_cold_trial_was_proved_cold_or_says_why_not(finished: World) -> No
     assert flushed_by == [1, 2, 3, 4] * 2
     one, two = finished.results()["trials"]
     assert one["cache_state"] == "cold", one["reasons"]
-    # On two nodes of one machine the second pass finds in memory what the other node read in the first.
-    assert two["cache_state"] == "cold" or "fetched only" in two["reasons"]["cache_state"]
+    # Two nodes of one machine share its page cache, and may disturb each other's proof.
+    assert two["cache_state"] == "cold" or re.search("fetched only|in memory after", two["reasons"]["cache_state"])
     for row in (one, two):
         caches = row["evidence"]["caches"]
         assert sorted(caches["dropped"]) == row["nodes_used"]
@@ -90,7 +92,7 @@ def test_what_was_not_measured_is_null_and_says_why(finished: World) -> None:
 
 
 def test_table_and_report_are_there(finished: World) -> None:
-    rows = list(csv.DictReader((finished.latest() / "scaling.csv").open()))
+    rows = list(csv.DictReader((finished.latest() / "scaling.csv").read_text().splitlines()))
     assert [row["nodes"] for row in rows] == ["1", "2"]
     page = (finished.latest() / "report.html").read_text()
     assert "<svg" in page and "not meaningful" in page
@@ -98,10 +100,40 @@ def test_table_and_report_are_there(finished: World) -> None:
     assert shown.returncode == 0 and str(finished.latest() / "report.html") in shown.stdout
 
 
-def test_the_command_in_the_results_can_be_pasted(finished: World) -> None:
-    command = finished.results()["trials"][0]["commands"]["node1"]
+def test_what_is_not_as_in_the_published_method_is_listed(finished: World) -> None:
+    one, _ = finished.results()["trials"]
+    assert one["overrides"] == {
+        "batch per GPU": "2 (method: 16)",
+        "workers": "2 (method: 20)",
+        "processes per node": "1 (method: 8)",
+        "length": "2 steps (method: 20 epochs)",
+        "images": "4 (method: 972,825)",
+    }
+    assert "batch per GPU 2 (method: 16)" in (finished.latest() / "report.html").read_text()
+
+
+def test_the_command_in_the_results_does_the_same_when_pasted_on_the_node(finished: World) -> None:
+    row = finished.results()["trials"][0]
+    command = row["commands"]["node1"]
     assert "python3 -m torch.distributed.run --nproc_per_node=1 --nnodes=1 --node_rank=0" in command
-    assert "main.py --mode training --data" in command
+    hosts = finished.cluster.hosts()
+    key, port = finished.cluster.folder / "keys" / "login_ed25519", hosts["scaleout_node1"].port
+    known = finished.home / "known_hosts"
+    known.write_text(f"[127.0.0.1]:{port} {hosts['scaleout_node1'].host_key}\n")
+    shell = ["ssh", "-i", str(key), "-p", str(port), "-o", f"UserKnownHostsFile={known}", "127.0.0.1", "sh"]
+    pasted = subprocess.run(shell, input=command + "\n", capture_output=True, text=True, timeout=200)
+    assert pasted.returncode == 0, pasted.stdout + pasted.stderr
+    events = (
+        finished.cluster.folder
+        / "node1/home/scaleout/runs"
+        / finished.latest().name
+        / row["trial"]
+        / "node1/rank0/events.jsonl"
+    )
+    twice = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [e["kind"] for e in twice] == [e["kind"] for e in events_of(finished.latest() / row["trial"], 0)] * 2
+    losses = [w["loss"] for w in twice if w["kind"] == "window"]
+    assert losses[: len(losses) // 2] == pytest.approx(losses[len(losses) // 2 :])
 
 
 def test_nothing_is_left_on_the_nodes(finished: World) -> None:

@@ -32,12 +32,18 @@ class World:
 
     def start(self, conf: dict[str, Any], **environment: str) -> subprocess.Popen[str]:
         """`airflow dags test` in a process group of its own, as a terminal would start it."""
-        text = shlex.quote(json.dumps(conf))
+        environment_file = shlex.quote(str(self.home / "env.sh"))
+        line = f". {environment_file} && exec airflow dags test scaling_benchmark -c {shlex.quote(json.dumps(conf))}"
         return subprocess.Popen(
-            ["sh", "-c", f". {shlex.quote(str(self.home / 'env.sh'))} && exec airflow dags test scaling_benchmark -c {text}"],
-            env={**self.environment(), **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True,
-        )  # fmt: skip
+            # Where pytest was started with SIGINT ignored (its workers are), its children would ignore it as well.
+            ["env", "--default-signal=INT", "sh", "-c", line],
+            env={**self.environment(), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     def run(self, conf: dict[str, Any], **environment: str) -> tuple[int, str]:
         """The exit status and everything that was printed; `environment` is added to the command's."""

@@ -225,10 +225,8 @@ def test_a_line_of_megabytes_spoils_neither_the_log_nor_the_outcome(cluster: Pri
 
 def test_a_talkative_rank_does_not_cost_the_gang_its_lease(cluster: PrivateCluster, gang: Gang) -> None:
     async def work(nodes: list[Node]) -> None:
-        script = (
-            "import os\nfor i in range(50): os.write(1, b'0123456789abcdef\\n' * 1000)\nimport time; time.sleep(1.2)"
-        )
-        statuses = await gang.run(gang.places(nodes[:1], ["python3", "-c", script], lease_s=0.5))
+        script = "import os\nfor i in range(50): os.write(1, b'0123456789abcdef\\n' * 1000)\nimport time; time.sleep(3)"
+        statuses = await gang.run(gang.places(nodes[:1], ["python3", "-c", script], lease_s=1.5))
         assert statuses[0].state == "succeeded"
         assert len(gang.lines) == 50_000
 

@@ -169,7 +169,8 @@ class Client:
         program = Path(__file__).with_name("gang_client.py")
         arguments = [str(cluster.local.folder.parent), gang.release, gang.run_id, str(lease_s), script]
         self.process = subprocess.Popen(
-            [sys.executable, program, *arguments],
+            # Where pytest was started with SIGINT ignored (its workers are), its children would ignore it as well.
+            ["env", "--default-signal=INT", sys.executable, program, *arguments],
             env={**os.environ, "PYTHONPATH": f"{checkout}:{checkout / 'include'}"},
             stdout=subprocess.PIPE,
             text=True,

@@ -41,7 +41,7 @@ def map_ordered(function: Callable[[Item], Result], items: Sequence[Item], worke
         except BrokenProcessPool as error:
             raise DataError("a worker process was killed (out of memory?); use fewer --workers") from error
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _die_with(parent: int) -> None:

@@ -54,6 +54,7 @@ class Row(Model):
     hit_ratio: float | None = None
     gpu_util: float | None = None
     cpu_util: float | None = None
+    overrides: dict[str, str] = {}
     nodes_used: list[str]
     co_located: bool
     commands: dict[str, str]

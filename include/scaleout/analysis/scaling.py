@@ -30,7 +30,8 @@ def _scaled(row: Row, by_key: dict[TrialKey, Row], base_nodes: int) -> Row:
     base = by_key.get(TrialKey(key.round, key.workload, base_nodes, key.cache_mode))
     reason = _why_not(row, base, base_nodes)
     if reason or base is None or row.images_per_s is None or base.images_per_s is None:
-        reasons = {**row.reasons, "scaling_efficiency": reason or "no rate", "speedup": reason or "no rate"}
+        meaningless = CO_LOCATED if row.co_located else reason
+        reasons = {**row.reasons, "scaling_efficiency": meaningless or "no rate", "speedup": reason or "no rate"}
         return row.model_copy(update={"scaling_base_nodes": base_nodes, "reasons": reasons})
     speedup = row.images_per_s / base.images_per_s
     scaled = {"scaling_base_nodes": base_nodes, "speedup": speedup}

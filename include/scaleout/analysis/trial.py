@@ -63,11 +63,19 @@ def _base(remains: Remains) -> dict[str, Any]:
         "batch_per_gpu": trial.batch_per_gpu,
         "global_batch": trial.global_batch,
         "length": trial.length.model_dump(exclude_none=True),
+        "overrides": {**trial.overrides, **_data_override(remains.workload, starts)},
         "nodes_used": trial.node_names,
         "co_located": len(set(boots)) < len(boots),
         "commands": dict(remains.commands),
         "provenance": dict(remains.provenance),
     }
+
+
+def _data_override(workload: Workload, starts: Sequence[RunStart]) -> dict[str, str]:
+    images = next((start.dataset.images for start in starts if start.dataset), workload.dataset_images)
+    if images == workload.dataset_images:
+        return {}
+    return {"images": f"{images:,} (method: {workload.dataset_images:,})"}
 
 
 def _measured(remains: Remains, base: dict[str, Any]) -> Row:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from scaleout.config.model import Model, RemotePath, validated
+from scaleout.config.workload import Launcher
 from training.wire.names import CacheMode
 
 
@@ -24,6 +25,15 @@ class Length(Model):
         return self
 
 
+def length_text(length: Length) -> str:
+    """`6 steps`, `300 s` or `20 epochs`."""
+    if length.steps is not None:
+        return f"{length.steps} steps"
+    if length.seconds is not None:
+        return f"{length.seconds:g} s"
+    return f"{length.epochs} epochs"
+
+
 class Choices(Model):
     """What a form or a preset may say. Null: not said here."""
 
@@ -32,6 +42,7 @@ class Choices(Model):
     rounds: PositiveInt | None = None
     cache_modes: Annotated[list[CacheMode], Field(min_length=1)] | None = None
     length: Length | None = None
+    launcher: Launcher | None = None
     batch_per_gpu: PositiveInt | None = None
     processes_per_node: PositiveInt | None = None
     num_workers: PositiveInt | None = None

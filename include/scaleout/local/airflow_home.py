@@ -37,12 +37,10 @@ class AirflowHome:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         if not self._secrets_file.exists():
-            fernet_key = base64.urlsafe_b64encode(os.urandom(32)).decode()
-            generated = {name: secrets.token_urlsafe(32) for name in ("jwt_secret", "secret_key", "database_password")}
-            write_private(self._secrets_file, json.dumps({"fernet_key": fernet_key, **generated}, indent=1) + "\n")
+            write_private(self._secrets_file, json.dumps(new_secrets(), indent=1) + "\n")
         if self.passwords_file.exists():
             return False
-        write_private(self.passwords_file, json.dumps({USER: secrets.token_urlsafe(12)}) + "\n")
+        write_private(self.passwords_file, json.dumps({USER: new_password()}) + "\n")
         return True
 
     def secret(self, name: str) -> str:
@@ -134,6 +132,18 @@ class AirflowHome:
 def airflow() -> list[str]:
     """The command `airflow` of this environment."""
     return [sys.executable, "-m", "airflow"]
+
+
+def new_secrets() -> dict[str, str]:
+    """Fresh values of what Airflow and its database share with nobody. None needs quoting, in a URL or in a shell."""
+    fernet_key = base64.urlsafe_b64encode(os.urandom(32)).decode()
+    generated = {name: secrets.token_urlsafe(32) for name in ("jwt_secret", "secret_key", "database_password")}
+    return {"fernet_key": fernet_key, **generated}
+
+
+def new_password() -> str:
+    """For a person to type."""
+    return secrets.token_urlsafe(12)
 
 
 def write_private(path: Path, text: str) -> None:

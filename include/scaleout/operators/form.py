@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from airflow.sdk import Param
 
 from scaleout.config import files
 from scaleout.config.cluster import Cluster
+from scaleout.config.workload import Launcher
 from training.wire.names import CACHE_MODES
 
 
@@ -25,6 +26,7 @@ def trigger_form(cluster: Cluster) -> dict[str, Param]:
         "rounds": _optional("integer", "Sweep", "Rounds", minimum=1),
         "cache_modes": _optional("array", "Sweep", "Cache modes", examples=list(CACHE_MODES), items={"type": "string"}),
         "length": _optional("object", "Trial", 'Length of a trial: {"steps": n}, {"seconds": s} or {"epochs": n}'),
+        "launcher": _optional("string", "Trial", "Launcher", enum=[None, *get_args(Launcher)]),
         "batch_per_gpu": _optional("integer", "Trial", "Batch per GPU", minimum=1),
         "processes_per_node": _optional("integer", "Trial", "Processes (GPUs) per node", minimum=1),
         "num_workers": _optional("integer", "Trial", "Input workers per process", minimum=1),

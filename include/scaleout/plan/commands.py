@@ -27,7 +27,7 @@ def node_command(
     """
     program = workload.program.rsplit("/", 1)[-1]
     return [
-        *_launcher(workload.launcher, python),
+        *_launcher(trial.launcher, python),
         f"--nproc_per_node={trial.processes_per_node}",
         f"--nnodes={trial.nodes}",
         f"--node_rank={node_rank}",

@@ -7,13 +7,14 @@ from typing import Any
 
 from scaleout.config import files
 from scaleout.config.cluster import Cluster
-from scaleout.config.form import Choices, Form, Length, Preset
+from scaleout.config.form import Choices, Form, Length, Preset, length_text
 from scaleout.config.workload import Workload
 from scaleout.errors import PlanError
 from scaleout.plan.sweep import Sweep, Trial
 from training.wire.names import CACHE_MODES, slug
 
 BETWEEN_TRIALS_S = 20.0
+METHOD_PROCESSES_PER_NODE = 8  # the GPUs of a DGX A100
 
 
 def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: str) -> Sweep:
@@ -72,6 +73,7 @@ def _trial(
     ranks = nodes * per_node
     batch = _chosen(form, preset, "batch_per_gpu", workload.batch_per_gpu)
     length = _chosen(form, preset, "length", Length(epochs=workload.epochs))
+    num_workers = _chosen(form, preset, "num_workers", workload.num_workers)
     window_steps = _chosen(form, preset, "window_steps", 50)
     if length.steps is not None and length.steps < window_steps:
         raise PlanError(
@@ -79,6 +81,12 @@ def _trial(
         )
     warmup, synthetic = _chosen(form, preset, "warmup_steps", 20), _chosen(form, preset, "synthetic_steps", 50)
     rate = workload.expected_images_per_s_per_rank[cluster.device]
+    overrides = {
+        "batch per GPU": (batch, workload.batch_per_gpu),
+        "workers": (num_workers, workload.num_workers),
+        "processes per node": (per_node, METHOD_PROCESSES_PER_NODE),
+        "length": (length_text(length), length_text(Length(epochs=workload.epochs))),
+    }
     return Trial(
         round=round_,
         workload=workload.name,
@@ -89,12 +97,14 @@ def _trial(
         ranks=ranks,
         batch_per_gpu=batch,
         global_batch=ranks * batch,
-        num_workers=_chosen(form, preset, "num_workers", workload.num_workers),
+        num_workers=num_workers,
+        launcher=_chosen(form, preset, "launcher", workload.launcher),
         length=length,
         window_steps=window_steps,
         warmup_steps=warmup,
         synthetic_steps=synthetic,
         seed=_chosen(form, preset, "seed", 1),
+        overrides={name: f"{ours} (method: {method})" for name, (ours, method) in overrides.items() if ours != method},
         estimated_s=workload.start_up_s
         + (warmup + synthetic) * batch / rate
         + _length_s(length, batch, ranks, rate, workload.dataset_images),

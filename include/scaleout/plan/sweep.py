@@ -8,14 +8,17 @@ from typing import Any
 from scaleout.config.cluster import Cluster
 from scaleout.config.form import Form, Length
 from scaleout.config.model import Model
-from scaleout.config.workload import Workload
+from scaleout.config.workload import Launcher, Workload
 from training.wire.names import CacheMode, TrialKey
 
 SCHEMA = 1
 
 
 class Trial(Model):
-    """One trial, resolved: every value that its command will carry."""
+    """One trial, resolved: every value that its command will carry.
+
+    `overrides` are the values that are not the published method's, as "value (method: value)".
+    """
 
     round: int
     workload: str
@@ -27,12 +30,14 @@ class Trial(Model):
     batch_per_gpu: int
     global_batch: int
     num_workers: int
+    launcher: Launcher
     length: Length
     window_steps: int
     warmup_steps: int
     synthetic_steps: int
     seed: int
     estimated_s: float
+    overrides: dict[str, str]
 
     @property
     def key(self) -> TrialKey:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.config.form import Length
+from scaleout.config.form import length_text
 from scaleout.plan.sweep import Sweep
 
 
@@ -22,12 +22,3 @@ def describe(sweep: Sweep) -> str:
         )
     lines.append(f"estimated {sweep.estimated_h:.2f} h of a budget of {sweep.budget_h:g} h")
     return "\n".join(lines)
-
-
-def length_text(length: Length) -> str:
-    """`6 steps`, `300 s` or `20 epochs`."""
-    if length.steps is not None:
-        return f"{length.steps} steps"
-    if length.seconds is not None:
-        return f"{length.seconds:g} s"
-    return f"{length.epochs} epochs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaleout.plan.table import length_text
+from scaleout.config.form import length_text
 from scaleout.report.plot import scaling_svg
 from scaleout.report.table import HEADINGS, cells, notes
 from scaleout.results.compile import Results
