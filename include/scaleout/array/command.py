@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from scaleout.array.base import FlushEvidence
+from scaleout.array.over_ssh import run_on_array
 from scaleout.config.cluster import CommandArray
-from scaleout.errors import ArrayError, NodeError
-from scaleout.remote.node import Answer, connect
+from scaleout.remote.node import Answer
 from scaleout.remote.target import Target
 
 
@@ -43,11 +43,5 @@ class AnyCommandArray:
         )
 
     async def _run(self, command: list[str]) -> Answer:
-        try:
-            node = await connect(self._target, "python3", self._connect_timeout_s)
-            try:
-                return await node.run(command, timeout_s=self._config.timeout_s)
-            finally:
-                node.connection.close()
-        except NodeError as error:
-            raise ArrayError(f"array {error}") from None
+        limits = {"connect_timeout_s": self._connect_timeout_s, "timeout_s": self._config.timeout_s}
+        return await run_on_array(self._target, command, **limits)

@@ -14,9 +14,10 @@ import time
 from typing import Any
 
 from scaleout.array.base import FlushEvidence
+from scaleout.array.over_ssh import run_on_array
 from scaleout.config.cluster import OneFS
-from scaleout.errors import ArrayError, NodeError
-from scaleout.remote.node import Answer, connect
+from scaleout.errors import ArrayError
+from scaleout.remote.node import Answer
 from scaleout.remote.target import Target
 
 FLUSHED = "scaleout-flushed"
@@ -67,14 +68,8 @@ class OneFSArray:
         return [*sudo, "isi_for_array", "-s", on_each]
 
     async def _for_array(self, on_each: str) -> Answer:
-        try:
-            node = await connect(self._target, "python3", self._connect_timeout_s)
-            try:
-                answer = await node.run(self._command(on_each), timeout_s=self._config.timeout_s)
-            finally:
-                node.connection.close()
-        except NodeError as error:
-            raise ArrayError(f"array {error}") from None
+        limits = {"connect_timeout_s": self._connect_timeout_s, "timeout_s": self._config.timeout_s}
+        answer = await run_on_array(self._target, self._command(on_each), **limits)
         if answer.exit_status != 0 and not any(map(_LINE.match, answer.stdout.splitlines())):
             raise ArrayError(
                 f"array {self._target.host} refused `isi_for_array` as {self._target.user} "
