@@ -43,7 +43,8 @@ class PlanOperator(SweepOperator):
 
     def do(self, context: Context) -> dict[str, Any]:
         cluster, dag_run = files.load_cluster(self.cluster), context["dag_run"]
-        conf = {key: value for key, value in (dag_run.conf or {}).items() if value is not None}
+        # The form of the UI shows an array that nobody has filled as `[]`.
+        conf = {key: value for key, value in (dag_run.conf or {}).items() if value not in (None, [])}
         if dag_run.run_type == SCHEDULED:
             self._skip_if_too_late(cluster, dag_run.run_after)
             conf = nightly.conf_of(cluster)
