@@ -87,6 +87,30 @@ def test_one_rank_fails_and_the_others_are_ended_within_seconds(cluster: Private
     on_both(cluster, work)
 
 
+def test_the_rank_that_failed_first_is_named_though_its_launcher_was_the_slower_to_end(
+    cluster: PrivateCluster, gang: Gang
+) -> None:
+    async def work(nodes: list[Node]) -> None:
+        folder = shlex.quote(str(Path(gang.folder(nodes[0])) / "rank0"))
+        told = json.dumps(
+            {
+                "v": 1,
+                "kind": "run_end",
+                "rank": 0,
+                "t_wall_s": 1.0,
+                "t_mono_s": 1.0,
+                "status": "failed",
+                "error": "diverged",
+            }
+        )
+        told_then_slow = f"mkdir {folder}; echo {shlex.quote(told)} > {folder}/events.jsonl; sleep 60"
+        noticed = bash(f"until [ -e {folder}/events.jsonl ]; do sleep 0.05; done; echo peer is gone; exit 1")
+        sentence = await failure(gang, nodes, {"node1": bash(told_then_slow), "node2": noticed})
+        assert sentence.startswith("node1: rank 0: diverged")
+
+    on_both(cluster, work)
+
+
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (11, "SIGSEGV"), (40, "signal 40")])
 def test_a_rank_that_is_killed_is_named_with_its_signal(
     cluster: PrivateCluster, gang: Gang, number: int, name: str

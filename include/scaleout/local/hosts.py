@@ -16,7 +16,6 @@ import psutil
 
 from scaleout.errors import ScaleoutError
 from scaleout.local.ports import ADDRESS, refuse_taken
-from scaleout.local.ports import free_port as free_port
 from scaleout.local.processes import end, with_descendants
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -65,7 +65,10 @@ async def run_gang(places: Sequence[Place], log: Log) -> list[ExitStatus]:
 
 @dataclass(frozen=True, order=True)
 class _Failure:
-    """Why one part did not succeed. The earliest is the first cause; what merely was stopped comes after all others."""
+    """Why one part did not succeed. The earliest is the first cause; what merely was stopped comes after all others.
+
+    A rank that told an error was not merely stopped, even if its launcher had not ended yet when a peer's had.
+    """
 
     was_stopped: bool
     at_wall_s: float
@@ -83,13 +86,12 @@ def _failure(task: asyncio.Task[ExitStatus], part: _Part) -> _Failure | None:
     status = task.result()
     if status.state == "succeeded":
         return None
-    stopped = status.state == "stopped"
     if status.rank_error is not None:
         sentence = f"{status.node}: rank {status.rank_error.rank}: {status.rank_error.error} ({status.reason})"
-        return _Failure(stopped, status.rank_error.t_wall_s, sentence)
+        return _Failure(False, status.rank_error.t_wall_s, sentence)
     tail = "\n".join(f"    {line}" for line in status.log_tail)
     sentence = f"{status.node}: {status.state}: {status.reason}; the end of its log:\n{tail}"
-    return _Failure(stopped, status.ended_wall_s, sentence)
+    return _Failure(status.state == "stopped", status.ended_wall_s, sentence)
 
 
 async def _stop(parts: list[_Part], running: dict[asyncio.Task[ExitStatus], _Part]) -> None:
