@@ -1,100 +1,60 @@
-"""The data set's folder as the SSD program reads it; `write_dataset` also serves the other tests of SSD."""
+"""The data set's folder as the SSD program reads it."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from ssd_data import BOXES, CATEGORIES, FIRST_ID, HEIGHT, WIDTH, write_dataset
 
 from training.common.errors import UserError
 from training.common.gang import Gang
-from training.data.manifest import Manifest, SplitManifest
-from training.ssd.annotations import read_annotations
+from training.data.manifest import Manifest, SplitManifest, manifest_sha256
+from training.ssd.annotations import Annotations, open_annotations
 from training.ssd.dataset import Layout, steps_per_pass, total_image_bytes
 from training.wire.schema import write_json
 
-WIDTH, HEIGHT = 256, 128
-CATEGORIES = [(33, "bicycle"), (24, "person"), (31, "train"), (26, "car")]
-# per image: (category id, x, y, width, height) in pixels; one box ends a little outside its image
-BOXES = [
-    [(24, 20, 10, 60, 80), (26, 120, 30, 100, 60)],
-    [(33, 10, 20, 90, 90)],
-    [(26, 0, 0, 200, 100), (31, 30, 60, 40, 40)],
-    [(24, 150, 20, 106.0001, 100)],
-    [(31, 40, 4, 120, 120)],
-]
-FIRST_ID = 501
 ALONE = Gang(0, 0, 1, 0, torch.device("cpu"), None)
 
 
-def write_dataset(root: Path, images: int = len(BOXES)) -> Path:
-    """Noise PNGs: `images` (at most five) with boxes, then one with only a crowd and a speck, and one without any."""
-    city = root / "train2017" / "ulm"
-    city.mkdir(parents=True)
-    (root / "annotations").mkdir()
-    random = np.random.default_rng(0)
-    records: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-
-    def annotate(image: int, category: int, box: list[float], crowd: int = 0) -> None:
-        keys = {"id": len(annotations), "image_id": image, "category_id": category, "bbox": box, "iscrowd": crowd}
-        annotations.append(keys | {"area": box[2] * box[3]})
-
-    for index in range(images + 2):
-        pixels = random.integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
-        name = f"ulm/ulm_{index:06d}.png"
-        Image.fromarray(pixels).save(root / "train2017" / name)
-        records.append({"id": FIRST_ID + index, "file_name": name, "width": WIDTH, "height": HEIGHT})
-        for category, *box in BOXES[index] if index < images else []:
-            annotate(FIRST_ID + index, category, box)
-    annotate(FIRST_ID + images, 26, [5, 5, 90, 90], crowd=1)
-    annotate(FIRST_ID + images, 26, [5, 5, 0.05, 90])
-    categories = [{"id": number, "name": name} for number, name in CATEGORIES]
-    document = {"images": records, "annotations": annotations, "categories": categories}
-    (root / "annotations" / "instances_train2017.json").write_text(json.dumps(document), encoding="utf-8")
-    return root
-
-
 @pytest.fixture
-def layout(tmp_path):
+def layout(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEOUT_CACHE_DIR", str(tmp_path / "cache"))
     return Layout(write_dataset(tmp_path / "data"))
 
 
+def opened(layout: Layout) -> Annotations:
+    return open_annotations(layout.annotations, print)
+
+
 def test_classes_keep_the_files_order_and_images_without_a_box_are_left_out(layout):
-    found = read_annotations(layout.annotations)
+    found = opened(layout)
     assert found.classes == ["bicycle", "person", "train", "car"]
-    assert found.file_names == {FIRST_ID + i: f"ulm/ulm_{i:06d}.png" for i in range(5)}
-    assert found.without_box == ["ulm/ulm_000005.png", "ulm/ulm_000006.png"]
+    assert found.category_ids == [33, 24, 31, 26]
+    assert len(found) == 5 and found.image_ids.tolist() == list(range(FIRST_ID, FIRST_ID + 5))
+    assert [found.name(i) for i in range(5)] == [f"ulm/ulm_{i:06d}.png" for i in range(5)]
+    assert found.images_without_box == 2
+    assert found.names_without_box() == ["ulm/ulm_000005.png", "ulm/ulm_000006.png"]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("{", "is not JSON"),
-        ("[]", "not a COCO annotation file"),
-        ('{"images": [], "annotations": []}', "not a COCO annotation file: KeyError"),
-        (
-            '{"images": [{"id": 1, "file_name": "a"}], "annotations": [], "categories": [{"name": "car"}]}',
-            "none of them has a box",
-        ),
-        ('{"images": [], "annotations": [], "categories": []}', "names no categories"),
-    ],
-)
-def test_a_broken_annotation_file_is_refused(tmp_path, text, sentence):
-    path = tmp_path / "instances.json"
-    path.write_text(text)
-    with pytest.raises(UserError, match=sentence):
-        read_annotations(path)
+def test_boxes_are_clipped_fractions_and_labels_count_the_files_categories_from_one(layout):
+    found = opened(layout)
+    place = {number: k for k, (number, _) in enumerate(CATEGORIES, start=1)}
+    for index, expected in enumerate(BOXES):
+        boxes, labels = found.boxes(index), found.labels(index)
+        assert (boxes.dtype, labels.dtype) == (np.float32, np.int32)
+        ltrb = [
+            [x / WIDTH, y / HEIGHT, min(1, (x + w) / WIDTH), min(1, (y + h) / HEIGHT)] for _, x, y, w, h in expected
+        ]
+        np.testing.assert_allclose(boxes, ltrb, rtol=1e-6)
+        assert labels.tolist() == [place[box[0]] for box in expected]
+        torch.from_numpy(boxes).mul_(2)  # the caller's own
+    assert found.boxes(0).max() < 1
 
 
 def test_sizes_are_looked_up_and_a_missing_image_is_named(layout):
-    annotations = read_annotations(layout.annotations)
-    held = sum((layout.images / name).stat().st_size for name in annotations.file_names.values())
+    annotations = opened(layout)
+    held = sum((layout.images / annotations.name(i)).stat().st_size for i in range(len(annotations)))
     assert total_image_bytes(layout, annotations, ALONE) == held
     (layout.images / "ulm/ulm_000003.png").unlink()
     with pytest.raises(UserError, match=r"ulm_000003\.png: No such file"):
@@ -102,14 +62,14 @@ def test_sizes_are_looked_up_and_a_missing_image_is_named(layout):
 
 
 def test_a_manifest_of_these_annotations_saves_the_lookups(layout):
-    annotations = read_annotations(layout.annotations)
+    annotations = opened(layout)
     held = total_image_bytes(layout, annotations, ALONE)
     sizes = [path.stat().st_size for path in layout.images.glob("*/*.png")]
     split = SplitManifest(len(sizes), 9, sum(sizes), 0, WIDTH, HEIGHT)
     write_json(layout.manifest, Manifest(1, "ssd", 1, "made up", "", annotations.classes, {"train": split}, {}))
-    assert len(layout.manifest_sha256()) == 64
-    for name in annotations.file_names.values():
-        (layout.images / name).unlink()
+    assert len(manifest_sha256(layout.root)) == 64
+    for index in range(len(annotations)):
+        (layout.images / annotations.name(index)).unlink()
     assert total_image_bytes(layout, annotations, ALONE) == held
 
 
@@ -126,7 +86,7 @@ def test_every_part_of_the_layout_is_asked_for(tmp_path):
         layout.check()
     layout.images.mkdir()
     layout.check()
-    assert layout.manifest_sha256() is None
+    assert manifest_sha256(layout.root) is None
 
 
 def test_steps_of_a_pass():

@@ -12,6 +12,8 @@ from training.data.categories import CATEGORIES
 from training.data.cityscapes import Split
 from training.data.errors import DataError
 from training.data.files import building, can_link
+from training.data.index import write_index
+from training.data.index_places import index_folder
 from training.data.manifest import (
     CONVERTER,
     MANIFEST_FILE,
@@ -48,6 +50,8 @@ def build(source: Path, splits: dict[str, Split], out: Path, fingerprint: str, w
             annotations.parent.mkdir(exist_ok=True)
             annotations.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
             hashes[name] = file_sha256(annotations)
+            if not all(annotation["iscrowd"] for annotation in document["annotations"]):
+                write_index(annotations, index_folder(annotations), workers)
             held[name] = _summed_up(frames)
         manifest = Manifest(SCHEMA, WORKLOAD, CONVERTER, str(source), fingerprint, _NAMES, held, hashes)
         write_json(partial / MANIFEST_FILE, manifest)

@@ -2,9 +2,9 @@
 
     python training/data/convert.py --cityscapes SRC --out OUT [--workers N]
 
-writes OUT/annotations/instances_{train,val}2017.json, the frames as hard links (copies on another file system) under
-OUT/{train,val}2017/<city>/, and OUT/manifest.json. The last line on stdout is a JSON object that sums up the
-training split.
+writes OUT/annotations/instances_{train,val}2017.json with the index of each in instances_{train,val}2017.index/, the
+frames as hard links (copies on another file system) under OUT/{train,val}2017/<city>/, and OUT/manifest.json. The last
+line on stdout is a JSON object that sums up the training split.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from training.data.cityscapes import SPLITS, Split, read_splits
 from training.data.errors import DataError, exit_status
+from training.data.files import building
+from training.data.index_places import index_folder
 from training.data.manifest import (
     ANNOTATIONS_FOLDER,
     CONVERTER,
     MANIFEST_FILE,
+    WORKLOAD,
     Manifest,
+    annotations_file,
     file_sha256,
     is_whole,
     read_manifest,
     source_sha256,
     split_folder,
 )
+from training.data.replace import check_replaceable
 from training.data.workers import available_cores
 
 
@@ -41,7 +46,7 @@ def main() -> None:
     warnings = _warnings(splits)
     if not splits["train"].frames:
         raise DataError(f"{source}: no frame of train has both a picture and ground truth; {warnings[0]}")
-    _check_replaceable(out, source)
+    check_replaceable(out, source, {ANNOTATIONS_FOLDER, *map(split_folder, SPLITS)}, WORKLOAD)
 
     used = [path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth)]
     fingerprint = source_sha256(source, used)
@@ -58,7 +63,22 @@ def main() -> None:
         manifest = build(source, splits, out, fingerprint, options.workers)
     else:
         print(f"{out}: already converted from these files, nothing to do")
+        _index_where_missing(out / annotations_file("train"), options.workers)
     _report(out, manifest, splits, warnings, skipped, time.monotonic() - started_s)
+
+
+def _index_where_missing(annotations: Path, workers: int) -> None:
+    """For data sets of earlier releases. Training does without, and more slowly."""
+    folder = index_folder(annotations)
+    if folder.exists():
+        return
+    from training.data.index import write_index  # as above
+
+    try:
+        with building(folder) as partial:
+            write_index(annotations, partial, workers)
+    except OSError as error:
+        print(f"{folder}: cannot be made ({error.strerror}); each node that trains will make its own")
 
 
 def _options() -> argparse.Namespace:
@@ -82,22 +102,6 @@ def _warnings(splits: dict[str, Split]) -> list[str]:
         if not split.frames:
             warnings.append(f"{name}: no frames" + ("; validation has nothing to measure" if name == "val" else ""))
     return warnings
-
-
-def _check_replaceable(out: Path, source: Path) -> None:
-    if source == out or source.is_relative_to(out):
-        raise DataError(f"{out}: would replace its own source {source}; give another --out")
-    if out.is_mount():
-        raise DataError(f"{out}: is a mount point, which cannot be replaced as a whole; give a folder inside it")
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise DataError(f"{out}: is a file; give a folder as --out")
-    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    strange = names - {MANIFEST_FILE, ANNOTATIONS_FOLDER, *map(split_folder, SPLITS)}
-    if strange or (names and read_manifest(out) is None):
-        what = f"holds {min(strange)}, which" if strange else "has no manifest.json of this version, so holds what"
-        raise DataError(f"{out}: {what} this program did not write; give another --out, or empty the folder")
 
 
 def _report(

@@ -16,7 +16,7 @@ def exit_status(program: Callable[[], None]) -> int:
     """Runs a program: 0, or 2 with one sentence on stderr for a user's mistake, or 130 when interrupted."""
     try:
         program()
-    except DataError as error:
+    except UserError as error:
         return _say(one_line(error), error.exit_status)
     except OSError as error:
         if error.errno is None:

@@ -30,7 +30,8 @@ def annotations_file(split: str) -> str:
 class SplitManifest:
     """What a split holds. `width` and `height` in px are null where there is no frame or frames differ in size.
 
-    Detection reads its labels from the annotations, hence no `label_bytes`.
+    Detection reads its labels from the annotations, hence no `label_bytes`; segmentation from masks, and has no
+    `annotations`.
     """
 
     images: int
@@ -55,13 +56,19 @@ class Manifest:
     annotations_sha256: dict[str, str]
 
 
-def read_manifest(out: Path) -> Manifest | None:
-    """The manifest of a data set, or None where there is none that this version understands."""
+def read_manifest(out: Path, workload: str = WORKLOAD) -> Manifest | None:
+    """The manifest of a workload's data set, or None where there is none that this version understands."""
     try:
         manifest = read_json(Manifest, out / MANIFEST_FILE)
     except (OSError, WireError):
         return None
-    return manifest if (manifest.schema, manifest.workload) == (SCHEMA, WORKLOAD) else None
+    return manifest if (manifest.schema, manifest.workload) == (SCHEMA, workload) else None
+
+
+def manifest_sha256(root: Path) -> str | None:
+    """The digest of a data set's manifest.json, None where there is none."""
+    path = root / MANIFEST_FILE
+    return file_sha256(path) if path.is_file() else None
 
 
 def file_sha256(path: Path) -> str:

@@ -1,59 +1,61 @@
-"""What training needs from a COCO annotation file beside what DALI reads from it itself: classes, images, names."""
+"""What the SSD program takes from a COCO annotation file: classes, the images it trains on, their boxes and names."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from training.common.errors import UserError
+import numpy as np
 
-_SMALLEST_SIDE_PIXELS = 0.1  # DALI's readers.coco drops smaller boxes (size_threshold)
+from training.data.index import open_index
+from training.data.index_build import Index
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Annotations:
-    """`classes` in the file's order: class k (from 1; 0 is background) is the k-th category of the file, as in DALI.
+    """Images that are trained on: at least one box that is not crowd and not smaller than 0.1 px a side.
 
-    `file_names` maps the id of every image that has a box to its path below the image folder; `without_box` are the
-    paths of the images that have none and are not trained on.
+    `classes` are names in the order of the file's categories: class k (from 1; 0 is background) is `classes[k - 1]`;
+    `category_ids` are the file's ids in the same order. `image_ids` is (n,) int64, read-only and mapped from a file
+    that all processes of a node share; an index of an image counts along it from 0.
     """
 
     classes: list[str]
-    file_names: dict[int, str]
-    without_box: list[str]
+    category_ids: list[int]
+    image_ids: np.ndarray
+    images_without_box: int
+    _index: Index = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def name(self, index: int) -> str:
+        """The file name of an image below the image folder."""
+        return self._index.name(index)
+
+    def boxes(self, index: int) -> np.ndarray:
+        """(k, 4) float32 left, top, right, bottom as fractions of the image, clipped to 0..1; k > 0. A copy."""
+        return self._index.boxes[self._span(index)].copy()
+
+    def labels(self, index: int) -> np.ndarray:
+        """(k,) int32 class numbers from 1, of the boxes in their order. A copy."""
+        return self._index.labels[self._span(index)].copy()
+
+    def names_without_box(self) -> list[str]:
+        """File names of the images that are not trained on, for the byte totals."""
+        return [self._index.name(len(self) + i) for i in range(self.images_without_box)]
+
+    def _span(self, index: int) -> slice:
+        offsets = self._index.box_offsets
+        return slice(int(offsets[index]), int(offsets[index + 1]))
 
 
-def read_annotations(path: Path) -> Annotations:
-    """Reads `instances_train2017.json`. Crowd boxes do not count as boxes. Raises UserError.
+def open_annotations(json_path: Path, say: Callable[[str], None]) -> Annotations:
+    """Opens the index of `instances_train2017.json`; the first process of a node makes it where there is none.
 
-    An enlarged data set has 17 million boxes in 3 GB of text, so each is dropped while parsing but for its image.
+    No rank waits for another by a collective. `say` gets a plain line before and after what takes long. Raises
+    UserError for annotations that cannot be trained on, and where the index can be written nowhere.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"), object_hook=_image_of_box)
-        classes = [str(category["name"]) for category in document["categories"]]
-        boxed = set(document["annotations"])
-        images = document["images"]
-        file_names = {int(image["id"]): str(image["file_name"]) for image in images if image["id"] in boxed}
-        without_box = [str(image["file_name"]) for image in images if image["id"] not in boxed]
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; --data must name the folder above it") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a COCO annotation file: {error!r}") from error
-    if not classes:
-        raise UserError(f"{path} names no categories")
-    if not file_names:
-        raise UserError(f"{path} lists {len(images)} images and none of them has a box: there is nothing to train on")
-    return Annotations(classes, file_names, without_box)
-
-
-def _image_of_box(record: dict[str, Any]) -> Any:
-    """An annotation's image id, None if its box is not trained on; any other object as it is."""
-    if "bbox" not in record:
-        return record
-    _, _, width, height = record["bbox"]
-    usable = min(width, height) >= _SMALLEST_SIDE_PIXELS and not record.get("iscrowd", 0)
-    return record["image_id"] if usable else None
+    index = open_index(json_path, say)
+    return Annotations(index.classes, index.category_ids, index.image_ids, index.images_without_box, index)

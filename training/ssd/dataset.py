@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from training.common.errors import UserError
@@ -17,6 +17,7 @@ from training.ssd.annotations import Annotations
 SHARDING = "whole set reshuffled for each pass, alike on every rank; contiguous shards by global rank"
 
 _LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
+_LOOKUPS_QUEUED = 4096
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,20 @@ class Layout:
         if not self.images.is_dir():
             raise UserError(f"{self.root} has no train2017 folder with the images of its annotations")
 
-    def manifest_sha256(self) -> str | None:
-        """The digest of manifest.json, None where there is none."""
-        return hashlib.sha256(self.manifest.read_bytes()).hexdigest() if self.manifest.is_file() else None
-
     def image_bytes(self, file_names: Iterable[str]) -> int:
         """The sum of the files' sizes, looked up without opening one. Raises UserError naming one that is missing."""
 
-        def size(name: str) -> int:
+        def size_bytes(name: str) -> int:
             try:
                 return (self.images / name).stat().st_size
             except OSError as error:
                 raise UserError(f"the annotations list {name}, but {self.images / name}: {error.strerror}") from error
 
+        names, total_bytes = iter(file_names), 0
         with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
-            return sum(lookups.map(size, file_names, chunksize=64))
+            while some := list(islice(names, _LOOKUPS_QUEUED)):
+                total_bytes += sum(lookups.map(size_bytes, some))
+        return total_bytes
 
 
 def total_image_bytes(layout: Layout, annotations: Annotations, gang: Gang) -> int:
@@ -71,11 +71,11 @@ def total_image_bytes(layout: Layout, annotations: Annotations, gang: Gang) -> i
     """
     manifest = read_manifest(layout.root)
     split = manifest.splits.get("train") if manifest else None
-    if split and split.images == len(annotations.file_names) + len(annotations.without_box):
-        return split.image_bytes - layout.image_bytes(annotations.without_box)
+    if split and split.images == len(annotations) + annotations.images_without_box:
+        return split.image_bytes - layout.image_bytes(annotations.names_without_box())
     problem, mine = None, 0
     try:
-        mine = layout.image_bytes(list(annotations.file_names.values())[gang.rank :: gang.world_size])
+        mine = layout.image_bytes(map(annotations.name, range(gang.rank, len(annotations), gang.world_size)))
     except UserError as error:
         problem = error
     anywhere, _ = gang.agree(problem is not None, 0)
