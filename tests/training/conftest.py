@@ -10,6 +10,14 @@ import pytest
 from test_data_programs import generate
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indexes of the tests' data sets stay out of the user's cache, also those that programs under test make."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCALEOUT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Generated Cityscapes-format scenes, 4 of train and 2 of val. Not to be changed: copy what a test changes."""

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from training.common.console import Console
 from training.common.errors import TrainingError
 from training.common.gang import Gang
 from training.common.length import Length
 from training.common.loader import Batch, Usage
 from training.common.loop import Loop
 from training.common.precision import Precision
+from training.common.report import Report
 from training.common.step import Training
 from training.common.warmup import warm_up
 from training.wire.events import ClockStart, ClockStop, EpochEnd, FirstBatch, Window
@@ -42,18 +42,24 @@ class Source:
     def usage(self):
         return Usage(7, 700, 600, 8)
 
+    def close(self):
+        self.closed = True
+
 
 def make_training():
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    precision = Precision.choose("auto", True, CPU)
+    precision = Precision.choose("auto", True, True, CPU)
     return Training(model, optimizer, precision, lambda inputs: (model(inputs[0]) ** 2).mean() + inputs[0].sum() * 0)
 
 
-def run(source, length, window_steps=50):
+def rate(epoch, step):
+    return 0.1 if epoch == 0 else 0.01
+
+
+def run(source, length, window_steps=50, **more):
     training, events = make_training(), []
-    schedule = torch.optim.lr_scheduler.MultiStepLR(training.optimizer, [1], gamma=0.1)
-    Loop(training, source, schedule, ALONE, length, window_steps, events.append, Console(1)).run()
+    Loop(training, source, rate, ALONE, length, window_steps, events.append, Report(1, 1), **more).run()
     return events
 
 
@@ -104,12 +110,54 @@ def test_no_window_begins_after_the_seconds_are_over():
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():
     events = []
-    training = make_training()
-    schedule = torch.optim.lr_scheduler.MultiStepLR(training.optimizer, [9])
-    loop = Loop(training, Source(50, broken_step=7), schedule, ALONE, Length(steps=20), 5, events.append, Console(1))
+    source = Source(50, broken_step=7)
+    loop = Loop(make_training(), source, rate, ALONE, Length(steps=20), 5, events.append, Report(1, 1))
     with pytest.raises(TrainingError, match=r"the loss is nan at step 7 \(learning rate 0\.1\)"):
         loop.run()
     assert [w.step_first for w in of(Window, events)] == [0] and not of(ClockStop, events)
+
+
+def test_the_rate_of_every_step_is_that_of_its_epoch_and_step():
+    asked, seen = [], []
+
+    def noted(epoch, step):
+        asked.append((epoch, step))
+        return 0.5 ** len(asked)
+
+    training = make_training()
+    inner = training.optimizer.step
+    training.optimizer.step = lambda: (seen.append(training.optimizer.param_groups[0]["lr"]), inner())
+    Loop(training, Source(2), noted, ALONE, Length(epochs=2), 50, [].append, Report(1, 1), first_epoch=3).run()
+    assert asked == [(3, 0), (3, 1), (4, 0), (4, 1)]
+    assert seen == [0.5, 0.25, 0.125, 0.0625]
+
+
+def test_the_clock_stands_still_after_an_epoch_while_it_is_evaluated():
+    calls = []
+
+    def evaluate(epoch):
+        calls.append(epoch)
+        time.sleep(0.3)
+        return True
+
+    events = run(Source(2, wait_s=0.01), Length(epochs=3), first_epoch=4, after_epoch=evaluate)
+    (stop,) = of(ClockStop, events)
+    assert calls == [4, 5, 6] and stop.seconds < 0.3
+    assert stop.seconds == pytest.approx(sum(w.seconds for w in of(Window, events)))
+    assert [(e.epoch, e.pass_index) for e in of(EpochEnd, events)] == [(4, 0), (5, 1), (6, 2)]
+    assert all(e.seconds < 0.3 for e in of(EpochEnd, events))
+
+
+def test_a_part_of_an_epoch_is_not_evaluated():
+    calls = []
+    run(Source(2), Length(steps=3), after_epoch=calls.append)
+    assert calls == [0]
+
+
+def test_every_batch_is_recorded_and_the_loader_closed():
+    source, batches = Source(2), []
+    run(source, Length(steps=3), record=lambda epoch, step, batch: batches.append((epoch, step, batch.images)))
+    assert batches == [(0, 0, 4), (0, 1, 4), (1, 0, 4)] and source.closed
 
 
 def state(training):

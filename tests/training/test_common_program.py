@@ -57,11 +57,11 @@ def test_lengths():
 
 def test_precision_on_the_cpu():
     cpu = torch.device("cpu")
-    assert Precision.choose("auto", True, cpu).name == "fp32"
-    with Precision.choose("bf16", True, cpu).autocast():
+    assert Precision.choose("auto", True, True, cpu).name == "fp32"
+    with Precision.choose("bf16", True, True, cpu).autocast():
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
     with pytest.raises(UserError, match="--precision fp16 needs a GPU"):
-        Precision.choose("fp16", True, cpu)
+        Precision.choose("fp16", True, True, cpu)
 
 
 def test_one_process_is_not_wrapped():
@@ -108,7 +108,7 @@ def test_only_an_apex_that_has_a_ddp_is_taken(installed, files, reason):
 def test_where_a_rank_runs(monkeypatch):
     monkeypatch.setenv("SCALEOUT_RUN_ID", "manual__1")
     monkeypatch.setenv("SCALEOUT_NODE", "node7")
-    place = facts.place(ALONE)
+    place = facts.place(ALONE, "torch")
     assert (place["run_id"], place["node"], place["backend"]) == ("manual__1", "node7", None)
     assert place["affinity"] and place["device_name"] and len(place["boot_id"]) == 36
     assert {"release", "python", "torch", "dali"} <= set(place["versions"])

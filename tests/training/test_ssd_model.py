@@ -2,13 +2,13 @@ import pytest
 import torch
 
 from training.common.errors import UserError
-from training.ssd.model import SSD300, parameter_groups, resnet50_backbone
+from training.ssd.model import SSD300, parameter_groups, resnet_backbone
 
 
 @pytest.fixture(scope="module")
 def model():
     with torch.device("meta"):
-        return SSD300(81, resnet50_backbone(None))
+        return SSD300(81)
 
 
 def test_shapes(model):
@@ -16,6 +16,13 @@ def test_shapes(model):
     assert offsets.shape == (2, 4, 8732)
     assert scores.shape == (2, 81, 8732)
     assert model.backbone(torch.empty(2, 3, 300, 300, device="meta")).shape == (2, 1024, 38, 38)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet101", "resnet152"])
+def test_other_backbones(name):
+    with torch.device("meta"):
+        offsets, _ = SSD300(9, name)(torch.empty(2, 3, 300, 300))
+    assert offsets.shape == (2, 4, 8732)
 
 
 def test_parameters_are_those_of_the_reference(model):
@@ -32,7 +39,8 @@ def test_biases_and_normalisation_are_not_decayed(model):
 
 def test_output_columns_follow_the_default_boxes():
     """Column d of the 38x38 map is shape d // 38², cell d % 38², row by row: the order of `default_boxes`."""
-    model = SSD300(3, torch.nn.Identity()).eval()
+    model = SSD300(3).eval()
+    model.backbone = torch.nn.Identity()
     head = model.confidences[0]
     torch.nn.init.zeros_(head.weight)
     head.bias.data.zero_()
@@ -51,16 +59,16 @@ def test_a_backbone_file_is_loaded(tmp_path):
 
     weights = torchvision.models.resnet50(weights=None).state_dict()
     torch.save(weights, tmp_path / "resnet50.pth")
-    backbone = resnet50_backbone(tmp_path / "resnet50.pth")
+    backbone = resnet_backbone("resnet50", tmp_path / "resnet50.pth")
     assert torch.equal(backbone[6][5].conv3.weight, weights["layer3.5.conv3.weight"])
 
 
 def test_a_wrong_backbone_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="No such file"):
-        resnet50_backbone(tmp_path / "none.pth")
+        resnet_backbone("resnet50", tmp_path / "none.pth")
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(UserError, match="not the state dict of a torchvision resnet50"):
-        resnet50_backbone(tmp_path / "other.pth")
+        resnet_backbone("resnet50", tmp_path / "other.pth")
     (tmp_path / "text.pth").write_text("hello")
     with pytest.raises(UserError, match="not the state dict of a torchvision resnet50"):
-        resnet50_backbone(tmp_path / "text.pth")
+        resnet_backbone("resnet50", tmp_path / "text.pth")

@@ -16,10 +16,12 @@ import pytest
 from training.wire.events import (
     KINDS,
     Body,
+    CheckpointSaved,
     ClockStart,
     ClockStop,
     Dataset,
     EpochEnd,
+    Evaluation,
     EventLog,
     FirstBatch,
     RunEnd,
@@ -68,7 +70,10 @@ BODIES: list[Body] = [
     FirstBatch(0.25),
     Window(0, 0, 0, 2, 4, 1.5, 0.5, None, 3.0, 0.1, 1000, None),
     EpochEnd(0, 0, True, 4, 0, 1.5, 512),
+    CheckpointSaved(1, "/out/epoch_1.pt", 1000, 0.5),
     ClockStop(2, 4, 1.5, 4, 400, 400, 0, 512),
+    Evaluation(0, 500, 12_000, 9.5, {"AP": 0.25, "AP_small": None}, {"person": 0.5, "train": None}),
+    Evaluation(1, 500, None, 9.5, {"mIoU": 0.25, "pixel_accuracy": 0.5, "loss": None}, {"road": 0.5, "train": None}),
     RunEnd("failed", "it was dark – ü"),
 ]
 LINE = {"v": 1, "kind": "first_batch", "rank": 0, "t_wall_s": 1.0, "t_mono_s": 2.0, "seconds": 0.25}

@@ -14,6 +14,9 @@ from training.common.errors import UserError
 PRECISIONS = ("auto", "fp32", "tf32", "bf16", "fp16")
 DDPS = ("auto", "torch", "apex")
 BACKENDS = ("auto", "gloo", "nccl")
+LOADERS = ("dali", "torch", "synthetic")
+DATA_LAYOUTS = ("channels_last", "channels_first")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,15 +27,28 @@ class Parser(argparse.ArgumentParser):
 
 
 @dataclass(frozen=True)
-class MeasurementOptions:
-    """Choices that say how a trial runs and not what is trained."""
+class CommonOptions:
+    """Choices that say how a program runs and not what is trained, the same for both programs.
+
+    `data_layout` None: channels last on a GPU, channels first on the CPU. `compile_mode` None: not compiled.
+    """
 
     precision: str
+    allow_tf32: bool
     ddp: str
     backend: str
     cuda: bool
+    data_layout: str | None
+    compile_mode: str | None
+    loader: str
+    antialias: bool
+    deterministic: bool
+    binding: bool
     local_rank: int
     events: Path | None
+    record_images: bool
+    json_summary: Path | None
+    log_interval: int
     steps: int | None
     seconds: float | None
     window_steps: int
@@ -40,39 +56,85 @@ class MeasurementOptions:
     synthetic_steps: int
 
 
-def add_measurement_arguments(parser: argparse.ArgumentParser) -> None:
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the shared flags. `--local-rank` comes from older launchers; torchrun sets LOCAL_RANK instead."""
-    group = parser.add_argument_group("measurement")
-    group.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: fp16 on GPU, fp32 on CPU")
-    group.add_argument("--ddp", choices=DDPS, default="auto", help="auto: apex where it has one, else torch")
-    group.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: nccl on GPU, gloo on CPU")
-    group.add_argument("--no-cuda", action="store_true", help="train on the CPU")
-    group.add_argument("--local-rank", "--local_rank", type=int, default=None)
-    group.add_argument("--events", type=Path, metavar="DIR", help="each rank writes DIR/rank<k>/events.jsonl")
-    length = group.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=positive_int, help="stop after this many steps, whatever --epochs says")
-    length.add_argument("--seconds", type=positive_float, help="stop after this many seconds, whatever --epochs says")
-    group.add_argument("--window-steps", type=positive_int, default=50, help="steps between two barriers")
-    group.add_argument("--warmup-steps", type=natural_int, default=3, help="synthetic steps that are not timed")
-    group.add_argument("--synthetic-steps", type=natural_int, default=5, help="synthetic steps that are timed")
+    how = parser.add_argument_group("how it runs")
+    how.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: fp16 on GPU, fp32 on CPU")
+    how.add_argument(
+        "--allow-tf32", action=argparse.BooleanOptionalAction, default=True, help="for what stays in single precision"
+    )
+    how.add_argument("--ddp", choices=DDPS, default="auto", help="auto: apex where it has one, else torch")
+    how.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: nccl on GPU, gloo on CPU")
+    how.add_argument("--no-cuda", action="store_true", help="run on the CPU")
+    how.add_argument("--data-layout", choices=DATA_LAYOUTS, help="default: channels_last on GPU, channels_first on CPU")
+    how.add_argument(
+        "--compile", choices=COMPILE_MODES, nargs="?", const="default", metavar="MODE", help="torch.compile the model"
+    )
+    how.add_argument("--loader", choices=LOADERS, default="dali", help="synthetic: batches made on the device")
+    how.add_argument(
+        "--antialias", action=argparse.BooleanOptionalAction, default=True, help="off: faster resizing, coarser images"
+    )
+    how.add_argument("--deterministic", action="store_true", help="the same bits in every run, more slowly")
+    how.add_argument(
+        "--binding", action=argparse.BooleanOptionalAction, default=True, help="run near this rank's GPU or NUMA node"
+    )
+    how.add_argument("--local-rank", "--local_rank", type=int, default=None)
+    told = parser.add_argument_group("what it tells")
+    told.add_argument("--events", type=Path, metavar="DIR", help="each rank writes DIR/rank<k>/events.jsonl")
+    told.add_argument("--record-images", action="store_true", help="and images.jsonl: which images, step by step")
+    told.add_argument("--json-summary", type=Path, metavar="FILE", help="rank 0 writes DLLogger's JSON lines")
+    told.add_argument("--log-interval", type=positive_int, default=20, help="steps between losses in --json-summary")
+    measured = parser.add_argument_group("how long, and how it is measured")
+    length = measured.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=positive_int, help="stop after this many steps, whatever the epochs say")
+    length.add_argument("--seconds", type=positive_float, help="stop after this many seconds, whatever the epochs say")
+    measured.add_argument("--window-steps", type=positive_int, default=50, help="steps between two barriers")
+    measured.add_argument("--warmup-steps", type=natural_int, default=3, help="synthetic steps that are not timed")
+    measured.add_argument("--synthetic-steps", type=natural_int, default=5, help="synthetic steps that are timed")
 
 
-def measurement_options(found: argparse.Namespace) -> MeasurementOptions:
-    """The shared part of a parsed command line."""
-    local_rank = found.local_rank if found.local_rank is not None else int(os.environ.get("LOCAL_RANK", "0"))
-    return MeasurementOptions(
+def common_options(found: argparse.Namespace) -> CommonOptions:
+    """The shared part of a parsed command line. Raises UserError."""
+    if found.record_images and found.events is None:
+        raise UserError("--record-images writes beside the event log: give --events DIR too")
+    return CommonOptions(
         precision=found.precision,
+        allow_tf32=found.allow_tf32,
         ddp=found.ddp,
         backend=found.backend,
         cuda=not found.no_cuda,
-        local_rank=local_rank,
+        data_layout=found.data_layout,
+        compile_mode=found.compile,
+        loader=found.loader,
+        antialias=found.antialias,
+        deterministic=found.deterministic,
+        binding=found.binding,
+        local_rank=found.local_rank if found.local_rank is not None else int(os.environ.get("LOCAL_RANK", "0")),
         events=found.events,
+        record_images=found.record_images,
+        json_summary=found.json_summary,
+        log_interval=found.log_interval,
         steps=found.steps,
         seconds=found.seconds,
         window_steps=found.window_steps,
         warmup_steps=found.warmup_steps,
         synthetic_steps=found.synthetic_steps,
     )
+
+
+def batch_per_gpu(asked: int | None, global_batch: int | None, default: int) -> int:
+    """`asked`, or this rank's share of a global batch (WORLD_SIZE says of how many), or the default. Raises UserError."""
+    if global_batch is None:
+        return asked or default
+    if asked is not None:
+        raise UserError("--global-batch-size and a batch size per GPU contradict each other; give one of them")
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if global_batch % world_size:
+        near = max(world_size, round(global_batch / world_size) * world_size)
+        raise UserError(
+            f"--global-batch-size {global_batch} cannot be shared by {world_size} ranks; {near} could, for example"
+        )
+    return global_batch // world_size
 
 
 def positive_int(text: str) -> int:

@@ -50,6 +50,11 @@ def affinity() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def useful_workers(asked: int, device: torch.device) -> int:
+    """On CPU a loader's workers share the cores with the model, so more than there are only get in its way."""
+    return asked if device.type == "cuda" else min(asked, len(affinity()))
+
+
 def versions(device: torch.device) -> dict[str, str]:
     """Software that a number depends on, and `release`: the content hash of the `training` folder that runs."""
     found = {
@@ -74,7 +79,7 @@ def versions(device: torch.device) -> dict[str, str]:
     return found
 
 
-def place(gang: Gang) -> dict[str, Any]:
+def place(gang: Gang, ddp: str) -> dict[str, Any]:
     """The fields of RunStart that say where this rank runs and on what, the same for every program."""
     return {
         "run_id": os.environ.get(RUN_ID_VARIABLE),
@@ -90,7 +95,7 @@ def place(gang: Gang) -> dict[str, Any]:
         "backend": gang.backend,
         "affinity": affinity(),
         "network_interface": network_interface(),
-        "versions": versions(gang.device),
+        "versions": versions(gang.device) | (_version("apex", "apex") if ddp == "apex" else {}),
     }
 
 

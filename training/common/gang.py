@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
+from training.common.binding import local_world_size
 from training.common.errors import UserError
 
 T = TypeVar("T")
@@ -33,8 +34,7 @@ class Gang:
         `backend` auto: NCCL on GPU, gloo on CPU. Raises UserError where the node lacks this rank's GPU.
         """
         rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size)))
-        node_rank = int(os.environ.get("GROUP_RANK", str(rank // local_world_size)))
+        node_rank = int(os.environ.get("GROUP_RANK", str(rank // local_world_size())))
         device = _device(local_rank, cuda)
         if backend == "auto":
             backend = "nccl" if device.type == "cuda" else "gloo"

@@ -27,6 +27,12 @@ class Length:
         """`{"steps": 100.0}`: as the event log has it."""
         return {name: float(value) for name, value in vars(self).items() if value is not None}
 
+    def total_steps(self, steps_per_pass: int) -> int | None:
+        """All steps of the trial, None where its length is in seconds."""
+        if self.steps is not None:
+            return self.steps
+        return None if self.epochs is None else self.epochs * steps_per_pass
+
     def steps_left(self, steps_done: int, seconds_done: float, steps_per_pass: int) -> int:
         """Steps still to run; 0 ends the trial.
 
@@ -34,8 +40,7 @@ class Length:
         how fast synthetic batches go says little of a storage that starves the ranks.
         """
         if self.seconds is None:
-            total = self.steps if self.steps is not None else (self.epochs or 0) * steps_per_pass
-            return max(0, total - steps_done)
+            return max(0, (self.total_steps(steps_per_pass) or 0) - steps_done)
         left_s = self.seconds - seconds_done
         if left_s <= 0:
             return 0

@@ -20,16 +20,23 @@ class Precision:
     scaler: torch.amp.GradScaler = field(repr=False)
 
     @classmethod
-    def choose(cls, asked: str, mixed: bool, device: torch.device) -> Precision:
-        """Resolves `auto`: on GPU fp16, or TF32 where `mixed` is False; on CPU fp32. Sets torch's TF32 switches."""
+    def choose(cls, asked: str, mixed: bool, allow_tf32: bool, device: torch.device) -> Precision:
+        """Resolves `auto`: on GPU fp16, or where `mixed` is False TF32 if allowed; on CPU fp32.
+
+        Sets torch's TF32 switches, which also rule what autocast leaves in single precision. Raises UserError.
+        """
         on_gpu = device.type == "cuda"
         name = asked
         if asked == "auto":
-            name = ("fp16" if mixed else "tf32") if on_gpu else "fp32"
+            single = "tf32" if allow_tf32 else "fp32"
+            name = ("fp16" if mixed else single) if on_gpu else "fp32"
         if name in ("fp16", "tf32") and not on_gpu:
             raise UserError(f"--precision {name} needs a GPU; on the CPU use fp32 or bf16")
-        torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")
-        torch.backends.cudnn.allow_tf32 = name != "fp32"
+        if name == "tf32" and not allow_tf32:
+            raise UserError("--precision tf32 contradicts --no-allow-tf32; give one of them")
+        tf32 = allow_tf32 and name != "fp32"
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = on_gpu
         return cls(name, device, torch.amp.GradScaler(device.type, enabled=name == "fp16"))
 

@@ -26,6 +26,11 @@ class Training:
     precision: Precision
     loss: Callable[[Inputs], Tensor]
 
+    def set_learning_rate(self, rate: float) -> None:
+        """The rate of all parameter groups, from the next step on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def step(self, inputs: Inputs) -> Tensor:
         """Forward, backward, update. The loss stays on the device, so the host need not wait for it."""
         self.optimizer.zero_grad(set_to_none=True)

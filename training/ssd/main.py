@@ -1,10 +1,12 @@
-"""SSD300-ResNet-50 on COCO annotations, as `python -m torch.distributed.launch … main.py …` starts it."""
+"""SSD300 on COCO annotations, as `python -m torch.distributed.launch … main.py …` starts it."""
 
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from training.common.binding import bind, local_world_size
 from training.common.errors import UserError, fail
 from training.ssd.args import parse
 
@@ -14,10 +16,17 @@ def main() -> None:
         options = parse(sys.argv[1:])
     except UserError as error:
         fail(error)
+    common = options.common
+    binding = bind(common.local_rank, local_world_size(), common.cuda, common.binding)  # before numpy's threads
+    if common.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it once
     from training.common import program
-    from training.ssd.train import train
 
-    program.run(lambda write: train(options, write), options.measurement.events)
+    if options.mode in ("training", "benchmark-training"):
+        from training.ssd.train import train as run
+    else:
+        from training.ssd.inference import infer as run
+    program.run(lambda write: run(options, binding, write), common.events)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SSD300 on a ResNet-50 that ends after its third stage, with a 38x38 map (the reference program's variant of SSD)."""
+"""SSD300 on a ResNet that ends after its third stage, with a 38x38 map (the reference program's variant of SSD)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from training.common.errors import UserError
 from training.ssd.boxes import BOXES_PER_CELL
 
-_CHANNELS = (1024, 512, 512, 256, 256, 256)
+_CHANNELS = {  # of the six feature maps (the reference program's)
+    "resnet18": (256, 512, 512, 256, 256, 128),
+    "resnet34": (256, 512, 512, 256, 256, 256),
+    "resnet50": (1024, 512, 512, 256, 256, 256),
+    "resnet101": (1024, 512, 512, 256, 256, 256),
+    "resnet152": (1024, 512, 512, 256, 256, 256),
+}
 _MIDDLE_CHANNELS = (256, 256, 128, 128, 128)
 _STRIDED_BLOCKS = 3
 
@@ -19,16 +25,18 @@ _STRIDED_BLOCKS = 3
 class SSD300(nn.Module):
     """Images (N, 3, 300, 300) to box offsets (N, 4, 8732) and class scores (N, classes, 8732), background at 0."""
 
-    def __init__(self, classes: int, backbone: nn.Module) -> None:
+    def __init__(self, classes: int, backbone: str = "resnet50", weights: Path | None = None) -> None:
+        """`classes` counts the background; `weights` is as for `resnet_backbone`. Raises UserError."""
         super().__init__()
+        channels_of_maps = _CHANNELS[backbone]
         self.classes = classes
-        self.backbone = backbone
+        self.backbone = resnet_backbone(backbone, weights)
         blocks, locations, confidences = [], [], []
         for level, (middle, inputs, outputs) in enumerate(
-            zip(_MIDDLE_CHANNELS, _CHANNELS, _CHANNELS[1:], strict=False)
+            zip(_MIDDLE_CHANNELS, channels_of_maps, channels_of_maps[1:], strict=False)
         ):
             blocks.append(_extra_block(inputs, middle, outputs, strided=level < _STRIDED_BLOCKS))
-        for channels, boxes in zip(_CHANNELS, BOXES_PER_CELL, strict=True):
+        for channels, boxes in zip(channels_of_maps, BOXES_PER_CELL, strict=True):
             locations.append(nn.Conv2d(channels, boxes * 4, 3, padding=1))
             confidences.append(nn.Conv2d(channels, boxes * classes, 3, padding=1))
         self.blocks = nn.ModuleList(blocks)
@@ -50,15 +58,15 @@ class SSD300(nn.Module):
         return torch.cat(offsets, dim=2), torch.cat(scores, dim=2)
 
 
-def resnet50_backbone(weights: Path | None) -> nn.Sequential:
-    """torchvision's ResNet-50 up to layer3, whose stride is taken out: (N, 3, 300, 300) to (N, 1024, 38, 38).
+def resnet_backbone(name: str, weights: Path | None) -> nn.Sequential:
+    """torchvision's ResNet up to layer3, whose stride is taken out: (N, 3, 300, 300) to (N, channels, 38, 38).
 
-    `weights` is a file with the state dict of a torchvision resnet50; None leaves the random initialisation. Raises
+    `weights` is a file with the state dict of that torchvision ResNet; None leaves the random initialisation. Raises
     UserError.
     """
-    resnet = torchvision.models.resnet50(weights=None)
+    resnet = torchvision.models.get_model(name, weights=None)
     if weights is not None:
-        _load(resnet, weights)
+        _load(resnet, name, weights)
     first = resnet.layer3[0]
     for convolution in (first.conv1, first.conv2, first.downsample[0]):
         convolution.stride = (1, 1)
@@ -73,14 +81,14 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
     return [{"params": groups[False], "weight_decay": 0.0}, {"params": groups[True], "weight_decay": weight_decay}]
 
 
-def _load(resnet: nn.Module, path: Path) -> None:
+def _load(resnet: nn.Module, name: str, path: Path) -> None:
     try:
         resnet.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except OSError as error:
         raise UserError(f"--backbone-path {path}: {error.strerror or error}") from error
     except Exception as error:  # torch.load raises whatever the bytes of another kind of file happen to mean
         problem = f"{type(error).__name__}: {error}"[:300]
-        raise UserError(f"--backbone-path {path} is not the state dict of a torchvision resnet50: {problem}") from error
+        raise UserError(f"--backbone-path {path} is not the state dict of a torchvision {name}: {problem}") from error
 
 
 def _extra_block(inputs: int, middle: int, outputs: int, strided: bool) -> nn.Sequential:

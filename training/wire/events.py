@@ -34,7 +34,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class RunStart:
-    """The first event: who runs what. `argv` is the program's own command line."""
+    """The first event: who runs what. `argv` is the program's own command line.
+
+    `first_epoch` is more than 0 where a checkpoint is resumed; `binding` says why the rank runs on its `affinity`.
+    """
 
     kind: ClassVar[str] = "run_start"
     program: str
@@ -66,6 +69,8 @@ class RunStart:
     affinity: list[int]
     network_interface: str | None
     versions: dict[str, str]
+    first_epoch: int = 0
+    binding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,17 @@ class EpochEnd:
 
 
 @dataclass(frozen=True)
+class CheckpointSaved:
+    """A checkpoint is on disk, after `epoch` completed epochs. All ranks waited `seconds` for its `bytes`."""
+
+    kind: ClassVar[str] = "checkpoint"
+    epoch: int
+    path: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ClockStop:
     """After the last step's barrier. `distinct_*` count the image files that this rank consumed, each once;
     `first_pass_distinct_bytes` those of the first pass.
@@ -163,6 +179,23 @@ class ClockStop:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """The figures on the whole validation set after `epoch`, the same on every rank.
+
+    `metrics` by COCO's names (AP, AP50, …), or mIoU, pixel_accuracy and loss; null where nothing defines them.
+    `per_class` is AP, or IoU. `images` and `detections` count those of all ranks; `detections` is null where none are made.
+    """
+
+    kind: ClassVar[str] = "evaluation"
+    epoch: int
+    images: int
+    detections: int | None
+    seconds: float
+    metrics: dict[str, float | None]
+    per_class: dict[str, float | None]
+
+
+@dataclass(frozen=True)
 class RunEnd:
     """The last event. `error` is one line, null when `status` is "succeeded"."""
 
@@ -171,9 +204,32 @@ class RunEnd:
     error: str | None
 
 
-Body = RunStart | Synthetic | ClockStart | FirstBatch | Window | EpochEnd | ClockStop | RunEnd
+Body = (
+    RunStart
+    | Synthetic
+    | ClockStart
+    | FirstBatch
+    | Window
+    | EpochEnd
+    | CheckpointSaved
+    | ClockStop
+    | Evaluation
+    | RunEnd
+)
 KINDS: dict[str, type[Body]] = {
-    c.kind: c for c in (RunStart, Synthetic, ClockStart, FirstBatch, Window, EpochEnd, ClockStop, RunEnd)
+    c.kind: c
+    for c in (
+        RunStart,
+        Synthetic,
+        ClockStart,
+        FirstBatch,
+        Window,
+        EpochEnd,
+        CheckpointSaved,
+        ClockStop,
+        Evaluation,
+        RunEnd,
+    )
 }
 
 

@@ -1,0 +1,141 @@
+"""How much of DALI's bare decoding speed the whole SSD input keeps, on the same cores, in one run.
+
+    python benchmarks/ssd_input.py [--data DIR] [--seconds 3] [--repeats 9] [--batch 4] [--threads 2]
+
+DIR is a prepared set (annotations/, train2017/); without it, generated street scenes of 2048x1024 px are prepared in a
+temporary folder. The kinds take turns; medians of rates and of the turns' ratios are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import torch
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+from PIL import Image
+
+from training.common.dali_loader import DaliLoader
+from training.common.gang import Gang
+from training.common.sampler import Sampler
+from training.ssd.annotations import Annotations, open_annotations
+from training.ssd.pipeline import INPUTS, OUTPUTS, graph
+from training.ssd.planner import Planner
+
+CPU = Gang(0, 0, 1, 0, torch.device("cpu"), None)
+JPEG_QUALITY = 92
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
+        png = options.data or _generated(Path(scratch))
+        jpeg = _as_jpeg(png, Path(scratch) / "jpeg")
+        for name, data in (("PNG", png), ("JPEG", jpeg)):
+            _compare(name, data, options)
+
+
+def _compare(name: str, data: Path, options: argparse.Namespace) -> None:
+    annotations = open_annotations(data / "annotations" / "instances_train2017.json", print)
+    files = [data / "train2017" / annotations.name(index) for index in range(len(annotations))]
+    sizes = [path.stat().st_size for path in files]
+    print(f"{name}: {len(files)} images, mean {statistics.mean(sizes) / 1e6:.2f} MB, {options.threads} threads")
+    sources: dict[str, Callable[[], object]] = {
+        "bare decode": _bare(files, options),
+        "SSD, antialiased": _ssd(data, annotations, True, options),
+        "SSD, --no-antialias": _ssd(data, annotations, False, options),
+    }
+    rates: dict[str, list[float]] = {kind: [] for kind in sources}
+    for _ in range(options.repeats):
+        for kind, next_batch in sources.items():
+            rates[kind].append(_rate(next_batch, options))
+    bare = rates["bare decode"]
+    for kind, found in rates.items():
+        ratios = [rate / base for rate, base in zip(found, bare, strict=True)]
+        print(
+            f"  {kind:20} {statistics.median(found):7.1f} images/s   {100 * statistics.median(ratios):5.1f} % of bare "
+            f"(from {100 * min(ratios):.1f} to {100 * max(ratios):.1f})",
+            flush=True,
+        )
+
+
+def _bare(files: list[Path], options: argparse.Namespace) -> Callable[[], object]:
+    pipeline = Pipeline(batch_size=options.batch, num_threads=options.threads, device_id=None, prefetch_queue_depth=2)
+    with pipeline:
+        encoded, _ = fn.readers.file(files=[str(path) for path in files], random_shuffle=True, dont_use_mmap=True)
+        pipeline.set_outputs(fn.decoders.image(encoded, device="cpu", output_type=types.RGB).shape())
+    batches = DALIGenericIterator([pipeline], ["shapes"], size=-1, last_batch_policy=LastBatchPolicy.FILL)
+    return lambda: next(batches)
+
+
+def _ssd(data: Path, annotations: Annotations, antialias: bool, options: argparse.Namespace) -> Callable[[], object]:
+    loader = DaliLoader(
+        Sampler(len(annotations), 0, 1, options.batch, seed=1),
+        Planner(data / "train2017", annotations),
+        CPU,
+        graph(CPU.device, antialias, jpeg=False),
+        INPUTS,
+        OUTPUTS,
+        options.threads,
+    )
+    return loader.next_batch
+
+
+def _rate(next_batch: Callable[[], object], options: argparse.Namespace) -> float:
+    """Images/s after as many batches as the queues may hold from the turn before."""
+    for _ in range(4):
+        next_batch()
+    batches, started = 0, time.perf_counter()
+    while time.perf_counter() - started < options.seconds:
+        next_batch()
+        batches += 1
+    return batches * options.batch / (time.perf_counter() - started)
+
+
+def _generated(scratch: Path) -> Path:
+    def run(program: str, *arguments: str) -> None:
+        command = [sys.executable, str(ROOT / "training" / "data" / program), *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    run("generate.py", "--out", str(scratch / "cityscapes"), "--train", "24", "--val", "0")
+    run("convert.py", "--cityscapes", str(scratch / "cityscapes"), "--out", str(scratch / "png"))
+    return scratch / "png"
+
+
+def _as_jpeg(source: Path, out: Path) -> Path:
+    document = json.loads((source / "annotations" / "instances_train2017.json").read_text(encoding="utf-8"))
+    for image in document["images"]:
+        path = out / "train2017" / Path(image["file_name"]).with_suffix(".jpg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(source / "train2017" / image["file_name"]).convert("RGB").save(path, quality=JPEG_QUALITY)
+        image["file_name"] = path.relative_to(out / "train2017").as_posix()
+    (out / "annotations").mkdir(parents=True)
+    (out / "annotations" / "instances_train2017.json").write_text(json.dumps(document), encoding="utf-8")
+    return out
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="SSD input against bare decoding, on the CPU.")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

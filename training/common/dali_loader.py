@@ -1,0 +1,118 @@
+"""Batches of an NVIDIA DALI pipeline whose samples are chosen, and whose files are read, on this side of it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from nvidia.dali import fn
+from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+from training.common.errors import TrainingError, UserError
+from training.common.gang import Gang
+from training.common.loader import Batch, Ledger, Plan, Planner, Usage, shares
+from training.common.pixels import decode
+from training.common.reading import Content, FileReader, read_file
+from training.common.sampler import Sampler
+
+_QUEUE_DEPTH = 2  # batches that DALI works on ahead
+_READ_AHEAD = 3  # batches that are read beyond those
+_READS_AT_ONCE = 16
+
+Graph = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+class DaliLoader:
+    """Runs `graph`, which maps the nodes of a plan's files and arguments to as many nodes as `outputs` has names.
+
+    DALI's own readers are not used: they read one file after the other, shard by themselves, draw from one stream of
+    random numbers per rank, and do not tell what they have read.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        planner: Planner,
+        gang: Gang,
+        graph: Graph,
+        inputs: int,
+        outputs: list[str],
+        threads: int,
+        first_epoch: int = 0,
+    ) -> None:
+        self.steps_per_pass = sampler.steps_per_pass
+        self._shares = shares(sampler, first_epoch)
+        self._planner = planner
+        self._reader = FileReader(_READS_AT_ONCE)
+        self._read: deque[tuple[Plan, list[list[Future[Content]]]]] = deque()  # not given to DALI yet
+        self._decoded: deque[tuple[Plan, list[int]]] = deque()  # given to DALI, not handed out yet
+        self._ledger = Ledger(planner.items, first_epoch)
+        self._outputs = outputs
+        pipeline = Pipeline(
+            batch_size=sampler.batch_per_gpu,
+            num_threads=threads,
+            device_id=gang.device.index,
+            prefetch_queue_depth=_QUEUE_DEPTH,
+        )
+        with pipeline:
+            pipeline.set_outputs(*graph(fn.external_source(source=self._feed, num_outputs=inputs)))
+        pipeline.build()
+        self._batches = DALIGenericIterator(
+            [pipeline], outputs, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
+        )
+
+    def next_batch(self) -> Batch:
+        try:
+            (tensors,) = next(self._batches)
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        plan, sizes = self._decoded.popleft()
+        self._ledger.hand_out(plan, sizes)
+        return Batch(
+            inputs=tuple(tensors[name] for name in self._outputs),
+            images=len(plan.image_ids),
+            padded_images=plan.share.padded,
+            image_ids=plan.image_ids,
+        )
+
+    def usage(self) -> Usage:
+        """`prefetched_images`: of the batches being read or decoded."""
+        plans = [plan for plan, _ in (*self._read, *self._decoded)]
+        return self._ledger.usage(prefetched_images=sum(len(plan.image_ids) for plan in plans))
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _feed(self) -> tuple[Any, ...]:
+        """The next batch for DALI: waits for its files, with those of later batches already asked for."""
+        while len(self._read) <= _READ_AHEAD:
+            plan = self._planner.plan(next(self._shares))
+            self._read.append((plan, [self._reader.start(files) for files in plan.files]))
+        plan, reads = self._read.popleft()
+        contents = [[read.result() for read in column] for column in reads]
+        sizes = [sum(len(content) for content in sample) for sample in zip(*contents, strict=True)]
+        self._decoded.append((plan, sizes))
+        return *contents, *plan.arguments
+
+    def _explained(self, error: RuntimeError) -> TrainingError:
+        """DALI tells the operator and not the file, so the files in work are looked through."""
+        for plan, _ in self._decoded:
+            for path in (path for files in plan.files for path in files):
+                try:
+                    decode(read_file(path), path)
+                except UserError as reason:
+                    return reason
+        return TrainingError(f"the input pipeline failed: {_cause(error)}")
+
+
+def _cause(error: RuntimeError) -> str:
+    """The operator and the reason in DALI's message, whose other lines are its own stack."""
+    text = str(error)
+    operator = re.search(r"nvidia\.dali\.fn\.[\w.]+", text)
+    reason = text.partition("encountered:")[2].strip().partition("\n")[0] or text.partition("\n")[0]
+    return f"{operator.group()}: {reason}" if operator else reason

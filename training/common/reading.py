@@ -1,0 +1,47 @@
+"""Whole files read ahead by threads, so that storage is asked for many files at once while earlier ones are decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.common.errors import UserError
+
+Content = NDArray[np.uint8]
+
+
+class FileReader:
+    """Reads up to `at_once` files at a time, in the order asked for."""
+
+    def __init__(self, at_once: int) -> None:
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="read")
+
+    def start(self, paths: Iterable[Path]) -> list[Future[Content]]:
+        """Futures of the files' bytes, in the order of `paths`; their results raise UserError."""
+        return [self._threads.submit(read_file, path) for path in paths]
+
+    def close(self) -> None:
+        """Gives up what is not being read yet."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def read_file(path: Path) -> Content:
+    """The bytes of a file. Raises UserError naming it if it cannot be read or is empty."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            content = np.empty(os.fstat(file.fileno()).st_size, dtype=np.uint8)
+            left = memoryview(content)
+            while left and (count := file.readinto(left)):
+                left = left[count:]
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if left:
+        raise UserError(f"cannot read {path}: it became shorter while it was read")
+    if not len(content):
+        raise UserError(f"{path} is empty; put the image back, or take it out of the data set")
+    return content

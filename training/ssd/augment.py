@@ -1,0 +1,107 @@
+"""What happens to each training image: crop around boxes, flip, colour (SSD, Liu et al. 2016, section 2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+_OVERLAPS = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9])  # least IoU of the crop with every box; one more choice: no crop
+_SIDES = (0.3, 1.0)  # of a crop, as fractions of the image's
+_ASPECTS = (0.5, 2.0)
+_ATTEMPTS = 24  # after that many, no crop: one image in about 1,000
+_NUMBERS_PER_ATTEMPT = 5
+_FLIP, _HUE, _SATURATION, _BRIGHTNESS, _CONTRAST, _CROP = range(6)
+NUMBERS = _CROP + _ATTEMPTS * _NUMBERS_PER_ATTEMPT
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """For B images. `crops` (B, 4) ltrb as fractions of the image, `flips` (B,) 0 or 1; boxes are those of the result.
+
+    `hues` in degrees; `saturations`, `brightnesses` and `contrasts` are factors, contrast about the grey value 128.
+    """
+
+    crops: Floats
+    flips: NDArray[np.int32]
+    hues: Floats
+    saturations: Floats
+    brightnesses: Floats
+    contrasts: Floats
+    boxes: list[Floats]
+    labels: list[NDArray[np.int32]]
+
+
+def augment(uniforms: NDArray[np.float64], boxes: list[Floats], labels: list[NDArray[np.int32]]) -> Augmentation:
+    """Turns (B, NUMBERS) uniforms into augmentations of images with (k, 4) ltrb boxes and (k,) labels, k at least 1."""
+    crops = _crops(uniforms[:, _CROP:], boxes)
+    flips = (uniforms[:, _FLIP] < 0.5).astype(np.int32)
+    moved, kept_labels = [], []
+    for crop, flip, box, label in zip(crops, flips, boxes, labels, strict=True):
+        inside = _centres_inside(box, crop)
+        moved.append(_flipped(_cropped(box[inside], crop)) if flip else _cropped(box[inside], crop))
+        kept_labels.append(label[inside])
+    return Augmentation(
+        crops=crops,
+        flips=flips,
+        hues=_scaled(uniforms[:, _HUE], -0.5, 0.5).astype(np.float32),
+        saturations=_scaled(uniforms[:, _SATURATION], 0.5, 1.5).astype(np.float32),
+        brightnesses=_scaled(uniforms[:, _BRIGHTNESS], 0.875, 1.125).astype(np.float32),
+        contrasts=_scaled(uniforms[:, _CONTRAST], 0.5, 1.5).astype(np.float32),
+        boxes=moved,
+        labels=kept_labels,
+    )
+
+
+def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
+    """(B, 4): the first of each image's attempts that keeps a box's centre and overlaps every box as much as drawn."""
+    images = len(boxes)
+    option, width, height, left, top = np.moveaxis(uniforms.reshape(images, _ATTEMPTS, _NUMBERS_PER_ATTEMPT), 2, 0)
+    choice = (option * (len(_OVERLAPS) + 1)).astype(np.int64)
+    whole = choice == len(_OVERLAPS)
+    width, height = _scaled(width, *_SIDES), _scaled(height, *_SIDES)
+    left, top = left * (1 - width), top * (1 - height)
+    windows = np.stack((left, top, left + width, top + height), axis=2)
+    windows[whole] = (0, 0, 1, 1)
+
+    counts = [len(box) for box in boxes]
+    starts = np.cumsum([0, *counts[:-1]])
+    image = np.repeat(np.arange(images), counts)
+    each_box = np.concatenate(boxes)[:, None, :]  # (all boxes, 1, 4) against (all boxes, attempts, 4)
+    overlaps = _iou(each_box, windows[image]) >= np.append(_OVERLAPS, 0.0)[choice][image]
+    enough = np.logical_and.reduceat(overlaps, starts, axis=0)
+    some = np.logical_or.reduceat(_centres_inside(each_box, windows[image]), starts, axis=0)
+    aspect = width / height
+    good = whole | (enough & some & (aspect >= _ASPECTS[0]) & (aspect <= _ASPECTS[1]))
+    found = windows[np.arange(images), good.argmax(axis=1)]
+    found[~good.any(axis=1)] = (0, 0, 1, 1)
+    return found.astype(np.float32)
+
+
+def _iou(boxes: NDArray[np.floating], windows: NDArray[np.floating]) -> NDArray[np.floating]:
+    sides = np.minimum(boxes[..., 2:], windows[..., 2:]) - np.maximum(boxes[..., :2], windows[..., :2])
+    common = sides.clip(min=0).prod(axis=-1)
+    areas = [(b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (boxes, windows)]
+    return common / (areas[0] + areas[1] - common)
+
+
+def _centres_inside(boxes: NDArray[np.floating], windows: NDArray[np.floating]) -> NDArray[np.bool_]:
+    centres = (boxes[..., :2] + boxes[..., 2:]) / 2
+    return ((centres > windows[..., :2]) & (centres < windows[..., 2:])).all(axis=-1)
+
+
+def _cropped(boxes: Floats, crop: Floats) -> Floats:
+    size = crop[2:] - crop[:2]
+    return ((boxes - np.tile(crop[:2], 2)) / np.tile(size, 2)).clip(0, 1).astype(np.float32)
+
+
+def _flipped(boxes: Floats) -> Floats:
+    left, top, right, bottom = boxes.T
+    return np.stack((1 - right, top, 1 - left, bottom), axis=1)
+
+
+def _scaled(uniform: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    return low + (high - low) * uniform

@@ -1,0 +1,69 @@
+"""The plan of a batch of SSD: files, crops, flips, colours and the boxes that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from training.common.loader import Plan
+from training.common.sampler import Share
+from training.ssd.annotations import Annotations
+from training.ssd.augment import NUMBERS, Floats, augment
+
+
+class Arguments(NamedTuple):
+    """For B images: crops as anchors and shapes (B, 2), fractions of the image; the rest as in Augmentation."""
+
+    anchors: Floats
+    shapes: Floats
+    flips: np.ndarray
+    hues: Floats
+    saturations: Floats
+    brightnesses: Floats
+    contrasts: Floats
+    boxes: list[Floats]
+    labels: list[np.ndarray]
+
+
+class Planner:
+    """Plans with augmentation, or without: whole images as they are."""
+
+    def __init__(self, images: Path, annotations: Annotations, augmented: bool = True) -> None:
+        self.items = len(annotations)
+        self._images, self._annotations, self._augmented = images, annotations, augmented
+
+    def plan(self, share: Share) -> Plan:
+        annotations, items = self._annotations, share.items.tolist()
+        return Plan(
+            share=share,
+            image_ids=[int(annotations.image_ids[item]) for item in items],
+            files=([self._images / annotations.name(item) for item in items],),
+            arguments=self._arguments(share, items),
+        )
+
+    def _arguments(self, share: Share, items: list[int]) -> Arguments:
+        boxes = [self._annotations.boxes(item) for item in items]
+        labels = [self._annotations.labels(item) for item in items]
+        if not self._augmented:
+            count = len(items)
+            zeros, ones = np.zeros(count, np.float32), np.ones(count, np.float32)
+            corner, whole, no_flip = (
+                np.zeros((count, 2), np.float32),
+                np.ones((count, 2), np.float32),
+                zeros.astype(np.int32),
+            )
+            return Arguments(corner, whole, no_flip, zeros, ones, ones, ones, boxes, labels)
+        done = augment(share.uniforms(NUMBERS), boxes, labels)
+        return Arguments(
+            anchors=np.ascontiguousarray(done.crops[:, :2]),
+            shapes=done.crops[:, 2:] - done.crops[:, :2],
+            flips=done.flips,
+            hues=done.hues,
+            saturations=done.saturations,
+            brightnesses=done.brightnesses,
+            contrasts=done.contrasts,
+            boxes=done.boxes,
+            labels=done.labels,
+        )
