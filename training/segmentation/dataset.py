@@ -1,0 +1,317 @@
+"""The pairs of image and mask that a folder in Cityscapes' layout holds, listed once per node.
+
+`leftImg8bit/<split>/<city>/<name>_leftImg8bit.png` (or .jpg, .jpeg) and `gtFine/<split>/<city>/<name>_gtFine_labelIds.png`,
+in one folder or, as the reference program wants them, in `leftImg8bit_trainvaltest/` and `gtFine_trainvaltest/` below it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from training.common.errors import UserError
+from training.common.gang import Gang
+from training.common.pixels import undecodable
+from training.common.reading import Content
+from training.data.arrays import map_array, save_array
+from training.data.manifest import read_manifest
+from training.segmentation.kept import kept
+from training.wire.schema import read_json, write_json
+
+WORKLOAD = "segmentation"
+
+_VERSION = 1  # one more whenever the same folders give another listing
+_META = "meta.json"
+_TAKES = "about 100 bytes an image"
+_IMAGE_ENDS = ("_leftImg8bit.jpeg", "_leftImg8bit.jpg", "_leftImg8bit.png")
+_MASK_END = "_gtFine_labelIds.png"
+PARTS = ("leftImg8bit", "gtFine")
+_FOLDERS_AT_ONCE = 16
+_LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
+_LOOKUPS_QUEUED = 4096
+
+Say = Callable[[str], None]
+Listed = tuple["Listing", np.ndarray, np.ndarray]  # with offsets of the names and the names
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the folders held. Files without their other half are left out; so is a second image of the same frame."""
+
+    version: int
+    fingerprint: str
+    images_without_mask: int
+    masks_without_image: int
+    second_images: int
+    has_jpeg: bool
+
+    def left_out(self) -> str:
+        """`2 images without a mask, 1 masks without an image`; empty where nothing is left out."""
+        counts = {
+            "images without a mask": self.images_without_mask,
+            "masks without an image": self.masks_without_image,
+            "second images of the same frame": self.second_images,
+        }
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentationSet:
+    """Pairs of image and mask, in the order of splits, cities and names, the same on every rank.
+
+    `images` and `masks` are the folders of the splits. `place` stands for the set in the node's cache, and
+    `listing.fingerprint` changes when files come or go.
+    """
+
+    root: Path
+    splits: tuple[str, ...]
+    images: Path
+    masks: Path
+    listing: Listing
+    _offsets: np.ndarray = field(repr=False)
+    _names: np.ndarray = field(repr=False)
+
+    @classmethod
+    def open(cls, root: Path, split: str, cv: int, say: Say, beside: bool = False) -> SegmentationSet:
+        """The pairs of `split` (train, val) under `--cv`: 0 is the official split, 3 trains on train and val together.
+
+        The first process of a node lists the folders, the others map its list; no rank waits for another in a
+        collective, and no image is opened. `say` gets a plain line about what takes long or is left out. Raises
+        UserError, also where there is no pair at all. `beside` is for preparing: see `kept`.
+        """
+        splits = _splits(split, cv)
+        if not root.is_dir():
+            raise UserError(f"there is no folder {root}; it must be the data set's folder on this node")
+        images, masks = (_part(root, name) for name in PARTS)
+        folders = _city_folders(images, masks, splits)
+        fingerprint = _fingerprint(root, folders)
+        place = _place(images, splits)
+
+        def load(folder: Path) -> Listed | None:
+            found = _load(folder)
+            return found if found and found[0].fingerprint == fingerprint else None
+
+        def make(folder: Path) -> None:
+            say(f"listing {place}, once for this node")
+            started_s = time.monotonic()
+            listed = _listed(fingerprint, folders)
+            _check(listed, root, images, masks, splits)
+            _write(folder, listed)
+            say(f"listed {len(listed[1]) - 1} pairs in {time.monotonic() - started_s:.1f} s")
+
+        found = kept("files", root, place, load, make, say, _TAKES, beside)
+        if left_out := found[0].left_out():
+            say(f"{place}: {left_out} are left out")
+        return cls(root, splits, images, masks, *found)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def place(self) -> Path:
+        return _place(self.images, self.splits)
+
+    def name(self, index: int) -> str:
+        """`train/aachen/aachen_000000_000019_leftImg8bit.png`: an image's path below `images`."""
+        return os.fsdecode(self._names[self._offsets[index] : self._offsets[index + 1]].tobytes())
+
+    def image(self, index: int) -> Path:
+        return self.images / self.name(index)
+
+    def mask(self, index: int) -> Path:
+        return self.masks / _mask_name(self.name(index))
+
+
+def has_split(root: Path, split: str) -> bool:
+    """Whether there are folders of that split. Raises UserError where there is no data at all."""
+    return all((_part(root, name) / split).is_dir() for name in PARTS)
+
+
+def total_bytes(data: SegmentationSet, gang: Gang) -> tuple[int, int]:
+    """The sizes of all images and of all masks.
+
+    From manifest.json where it is of as many images, else each rank looks up its share of the files. Raises UserError
+    on every rank if one of them misses a file.
+    """
+    manifest = read_manifest(data.root, WORKLOAD)
+    splits = [manifest.splits.get(split) for split in data.splits] if manifest else [None]
+    known = [split for split in splits if split]
+    if len(known) == len(splits) and sum(split.images for split in known) == len(data):
+        return sum(split.image_bytes for split in known), sum(split.label_bytes for split in known)
+    problem, images, masks = None, 0, 0
+    mine = range(gang.rank, len(data), gang.world_size)
+    try:
+        images, masks = _bytes_of(map(data.image, mine)), _bytes_of(map(data.mask, mine))
+    except UserError as error:
+        problem = error
+    anywhere, _ = gang.agree(problem is not None, 0)
+    if anywhere:
+        raise problem or UserError("another rank did not find all images and masks")
+    return gang.total(images), gang.total(masks)
+
+
+def decode_mask(content: Content, path: Path) -> np.ndarray:
+    """(H, W) uint8 label ids. Raises UserError naming the file."""
+    try:
+        image = Image.open(io.BytesIO(content))
+        if image.mode == "L":
+            return np.asarray(image)
+    except Exception as error:  # PIL's decoders raise what the damaged bytes lead them to
+        raise undecodable(path, error) from error
+    raise UserError(f"{path} has no 8-bit grey values (PIL's mode {image.mode}); a mask holds one label id per pixel")
+
+
+def _splits(split: str, cv: int) -> tuple[str, ...]:
+    if cv in (1, 2):
+        raise UserError(
+            f"--cv {cv}: the reference's rotated cities are not offered; 0 is the official split, 3 train+val"
+        )
+    if cv not in (0, 3):
+        raise UserError(f"--cv {cv} is no split; 0 is the official one, 3 trains on train and val together")
+    return ("train", "val") if (split, cv) == ("train", 3) else (split,)
+
+
+def _part(root: Path, name: str) -> Path:
+    for part in (root / name, root / f"{name}_trainvaltest" / name):
+        if part.is_dir():
+            return part
+    raise UserError(
+        f"{root} has neither {name} nor {name}_trainvaltest/{name}; it must be the folder that holds leftImg8bit and gtFine"
+    )
+
+
+def _place(images: Path, splits: tuple[str, ...]) -> Path:
+    return images / "+".join(splits)
+
+
+def _city_folders(images: Path, masks: Path, splits: tuple[str, ...]) -> list[tuple[str, Path, Path]]:
+    """`<split>/<city>` and its folders of images and masks, of which one may not be there."""
+    cities = []
+    for split in splits:
+        names = {entry.name for part in (images, masks) for entry in _entries(part / split) if entry.is_dir()}
+        cities += [(f"{split}/{name}", images / split / name, masks / split / name) for name in sorted(names)]
+    return cities
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot list {folder}: {error.strerror}") from error
+
+
+def _fingerprint(root: Path, cities: list[tuple[str, Path, Path]]) -> str:
+    """Over the city folders and their dates, which change when a file comes or goes."""
+    digest = hashlib.sha256()
+    for _, *folders in cities:
+        for folder in folders:
+            dated_ns = folder.stat().st_mtime_ns if folder.is_dir() else 0
+            digest.update(f"{folder.relative_to(root).as_posix()}\0{dated_ns}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _listed(fingerprint: str, cities: list[tuple[str, Path, Path]]) -> Listed:
+    names: list[bytes] = []
+    without_mask = without_image = seconds = 0
+    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as threads:
+        image_files = [threads.submit(_files, city, _IMAGE_ENDS) for _, city, _ in cities]
+        mask_files = [threads.submit(_files, city, (_MASK_END,)) for _, _, city in cities]
+        for (city, _, _), image_names, mask_names in zip(cities, image_files, mask_files, strict=True):
+            frames = {name[: -len(_MASK_END)] for name in mask_names.result()}
+            paired = 0
+            before = ""
+            for name in image_names.result():
+                frame = _frame(name)
+                if frame == before:
+                    seconds += 1
+                elif frame in frames:
+                    paired += 1
+                    names.append(os.fsencode(f"{city}/{name}"))
+                else:
+                    without_mask += 1
+                before = frame
+            without_image += len(frames) - paired
+    has_jpeg = any(not name.endswith(b".png") for name in names)
+    offsets = np.zeros(len(names) + 1, dtype=np.int64)
+    np.cumsum([len(name) for name in names], out=offsets[1:])
+    listing = Listing(_VERSION, fingerprint, without_mask, without_image, seconds, has_jpeg)
+    return listing, offsets, np.frombuffer(b"".join(names), dtype=np.uint8)
+
+
+def _check(listed: Listed, root: Path, images: Path, masks: Path, splits: tuple[str, ...]) -> None:
+    listing, offsets, _ = listed
+    if len(offsets) == 1:
+        split = "+".join(splits)
+        raise UserError(
+            f"{root} has no pair of {images.relative_to(root)}/{split}/<city>/*_leftImg8bit.png (or .jpg) and "
+            f"{masks.relative_to(root)}/{split}/<city>/*{_MASK_END}; there are "
+            f"{listing.left_out() or 'neither images nor masks'}"
+        )
+
+
+def _write(folder: Path, listed: Listed) -> None:
+    listing, offsets, names = listed
+    save_array(folder / "offsets.npy", offsets)
+    save_array(folder / "names.npy", names)
+    write_json(folder / _META, listing)
+
+
+def _files(folder: Path, ends: tuple[str, ...]) -> list[str]:
+    """The names that end so, by frame. A listing only: what each name stands for is not looked up."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot list {folder}: {error.strerror}") from error
+    return sorted((name for name in names if name.endswith(ends) and not name.startswith(".")), key=_sort_key)
+
+
+def _sort_key(name: str) -> tuple[str, str]:
+    return _frame(name), name
+
+
+def _frame(name: str) -> str:
+    return name[: name.rindex("_")] if name.endswith(_IMAGE_ENDS) else name[: -len(_MASK_END)]
+
+
+def _mask_name(image_name: str) -> str:
+    return f"{_frame(image_name)}{_MASK_END}"
+
+
+def _load(folder: Path) -> Listed | None:
+    """The listing in a folder, or None where none is that is whole and of this version."""
+    try:
+        listing = read_json(Listing, folder / _META)
+        offsets, names = map_array(folder / "offsets.npy"), map_array(folder / "names.npy")
+        sound = offsets.dtype == np.int64 and names.dtype == np.uint8 and offsets[-1] == len(names)
+    except Exception:  # numpy's reader meets damage with many kinds of error, and all mean the same
+        return None
+    return (listing, offsets, names) if sound and listing.version == _VERSION else None
+
+
+def _bytes_of(paths: Iterable[Path]) -> int:
+    def size_bytes(path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except OSError as error:
+            raise UserError(f"{path} was listed, but cannot be looked up: {error.strerror}") from error
+
+    left, total = iter(paths), 0
+    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+        while some := list(islice(left, _LOOKUPS_QUEUED)):
+            total += sum(lookups.map(size_bytes, some))
+    return total

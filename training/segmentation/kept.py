@@ -1,0 +1,52 @@
+"""What is worked out of a data set once: kept beside the data where it was prepared, else in each node's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from training.common.errors import UserError
+from training.data.files import building
+from training.data.index_places import cache_entry, room_needed
+
+T = TypeVar("T")
+
+INDEX_FOLDER = "index"
+
+
+def kept(
+    name: str,
+    root: Path,
+    place: Path,
+    load: Callable[[Path], T | None],
+    make: Callable[[Path], None],
+    say: Callable[[str], None],
+    takes: str,
+    beside: bool = False,
+) -> T:
+    """What `load` finds in a folder `name` of `root`/index, or of the cache's entry for `place`, where `make` makes it.
+
+    `load` gives None for a folder that is not there, not whole or of other files. With `beside`, it is made in
+    `root`/index. `takes` says of how much room. Raises UserError.
+    """
+    prepared = root / INDEX_FOLDER / f"{place.name}-{name}"
+    found = load(prepared)
+    if found is not None:
+        return found
+    if beside:
+        return _made(prepared, place, load, make, takes)
+    with cache_entry(place, say) as entry:
+        found = load(entry / name)
+        return found if found is not None else _made(entry / name, place, load, make, takes)
+
+
+def _made(folder: Path, place: Path, load: Callable[[Path], T | None], make: Callable[[Path], None], takes: str) -> T:
+    with room_needed(folder, place, takes), building(folder) as partial:
+        make(partial)
+    found = load(folder)
+    if found is None:
+        raise UserError(
+            f"{folder}: what was just written there cannot be read; set SCALEOUT_CACHE_DIR to another folder"
+        )
+    return found

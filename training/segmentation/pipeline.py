@@ -1,0 +1,132 @@
+"""The input pipeline in NVIDIA DALI: decode the window, resize, colour, map label ids, pad, flip, normalise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import fn, math, types
+
+from training.common.pixels import MEAN, STD
+from training.segmentation.augment import NEAREST_SHIFT, Augmentation, Functions, Window, window
+from training.segmentation.labels import IGNORED, TRAIN_IDS
+
+OUTPUTS = ["images", "targets"]
+INPUTS = 2 + len(Augmentation._fields)
+
+_NODES = Functions(math.floor, math.ceil, math.min, math.max)
+_FAR = 1_000_000  # px: moves the window of a mask out of it, where its size is not the image's
+
+
+def graph(
+    device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bool
+) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """The graph for DaliLoader, to images (B, 3, h, w) float32 and targets (B, h, w) uint8 train ids, 255 in the padding.
+
+    On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to. A label id that Cityscapes does
+    not have becomes 255.
+    """
+    on_gpu = device.type == "cuda"
+
+    def define(nodes: Sequence[Any]) -> tuple[Any, ...]:
+        image_files, mask_files, given = nodes[0], nodes[1], Augmentation(*nodes[2:])
+        size, mask_size = _size(image_files), _size(mask_files)
+        found = window(
+            fn.cast(size, dtype=types.FLOAT64),
+            types.Constant(np.array(crop, np.float64)),
+            given.scales,
+            given.points,
+            given.reaches,
+            given.places,
+            _NODES,
+        )
+        corner, decoded = (fn.cast(value, dtype=types.INT32) for value in (found.corner, found.decoded))
+        images = fn.decoders.image_slice(
+            image_files,
+            corner,
+            decoded,
+            axis_names="HW",
+            normalized_anchor=False,
+            normalized_shape=False,
+            device="mixed" if on_gpu and jpeg else "cpu",
+            output_type=types.RGB,
+        )
+        masks = fn.decoders.image_slice(
+            mask_files,
+            corner + fn.cast(mask_size - size, dtype=types.INT32) * _FAR,
+            decoded,
+            axis_names="HW",
+            normalized_anchor=False,
+            normalized_shape=False,
+            output_type=types.ANY_DATA,
+        )
+        if on_gpu:
+            images, masks = images if jpeg else images.gpu(), masks.gpu()
+        return _images(images, found, given, crop, antialias), _targets(masks, found, given, crop)
+
+    return define
+
+
+def _images(images: Any, found: Window, given: Augmentation, crop: tuple[int, int], antialias: bool) -> Any:
+    images = fn.resize(images, antialias=antialias, **_resized(found))
+    images = fn.color_twist(
+        images,
+        hue=given.hues,
+        saturation=given.saturations,
+        brightness=given.brightnesses,
+        contrast=given.contrasts,
+    )
+    return fn.crop_mirror_normalize(
+        images,
+        mirror=given.flips,
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mean=[255 * value for value in MEAN],
+        std=[255 * value for value in STD],
+        fill_values=[-mean / std for mean, std in zip(MEAN, STD, strict=True)],  # black
+        **_padded(found, crop),
+    )
+
+
+def _targets(masks: Any, found: Window, given: Augmentation, crop: tuple[int, int]) -> Any:
+    masks = fn.resize(masks, interp_type=types.INTERP_NN, antialias=False, **_resized(found, NEAREST_SHIFT))
+    masks = fn.lookup_table(
+        masks, keys=list(range(len(TRAIN_IDS))), values=TRAIN_IDS.tolist(), default_value=IGNORED, dtype=types.UINT8
+    )
+    masks = fn.crop_mirror_normalize(
+        masks,
+        mirror=given.flips,
+        dtype=types.UINT8,
+        output_layout="CHW",
+        mean=[0.0],
+        std=[1.0],
+        fill_values=[float(IGNORED)],
+        **_padded(found, crop),
+    )
+    return fn.squeeze(masks, axes=[0])
+
+
+def _size(files: Any) -> Any:
+    """(2,) int64: height and width, from the file's header."""
+    return fn.slice(fn.peek_image_shape(files), 0, 2, axes=[0], normalized_anchor=False, normalized_shape=False)
+
+
+def _resized(found: Window, shift_px: float = 0.0) -> dict[str, Any]:
+    start, end, size = (
+        fn.cast(value, dtype=types.FLOAT) for value in (found.start + shift_px, found.end + shift_px, found.size)
+    )
+    return {"roi_start": start, "roi_end": end, "size": size}
+
+
+def _padded(found: Window, crop: tuple[int, int]) -> dict[str, Any]:
+    """DALI gives the place of a crop as a fraction of what it leaves over, which is negative where it pads."""
+    room = math.max(types.Constant(np.array(crop, np.float64)) - found.size, 1.0)
+    places = fn.cast(found.before / room, dtype=types.FLOAT)
+    return {
+        "crop": list(crop),
+        "crop_pos_y": places[0],
+        "crop_pos_x": places[1],
+        "out_of_bounds_policy": "pad",
+    }

@@ -1,0 +1,34 @@
+"""The plan of a batch of segmentation: files of images and masks, and how both are scaled, cropped and coloured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.common.loader import Plan
+from training.common.sampler import Share
+from training.segmentation.augment import NUMBERS, Recipe, augment
+from training.segmentation.centroids import Centroids
+from training.segmentation.dataset import SegmentationSet
+
+
+class Planner:
+    """Plans for items that are codes of `centroids`, or without it indices of images."""
+
+    def __init__(self, data: SegmentationSet, centroids: Centroids | None, recipe: Recipe) -> None:
+        self.items = len(data)
+        self._data, self._centroids, self._recipe = data, centroids, recipe
+
+    def plan(self, share: Share) -> Plan:
+        if self._centroids is None:
+            count = len(share.items)
+            images, points, has_point = share.items, np.zeros((count, 2)), np.zeros(count, dtype=bool)
+        else:
+            images, points, has_point = self._centroids.locate(share.items)
+        indices = images.tolist()
+        return Plan(
+            share=share,
+            image_ids=[self._data.name(index) for index in indices],
+            files=([self._data.image(index) for index in indices], [self._data.mask(index) for index in indices]),
+            arguments=augment(share.uniforms(NUMBERS), points, has_point, self._recipe),
+            items=images,
+        )

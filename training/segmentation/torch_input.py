@@ -1,0 +1,104 @@
+"""The same input with PIL and torch on the CPU, for nodes without DALI and to check one by the other."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import grid_sample
+from torchvision.transforms.v2 import functional
+
+from training.common.errors import UserError
+from training.common.loader import Plan
+from training.common.pixels import MEAN, STD, decode
+from training.common.reading import read_file
+from training.segmentation.augment import NEAREST_SHIFT, NUMPY, Augmentation, window
+from training.segmentation.dataset import decode_mask
+from training.segmentation.labels import IGNORED, TRAIN_IDS, check_ids
+
+_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])  # NTSC, from RGB
+
+
+class TorchInput:
+    """Carries out plans: `load` for TorchLoader."""
+
+    def __init__(self, crop: tuple[int, int], antialias: bool) -> None:
+        self._crop, self._antialias = crop, antialias
+
+    def __call__(self, plan: Plan) -> tuple[tuple[Tensor, ...], list[int]]:
+        """Images (B, 3, h, w), targets (B, h, w) uint8, and the bytes of each image and its mask. Raises UserError."""
+        given = Augmentation(*plan.arguments)
+        images, targets, sizes = [], [], []
+        for index, (image_path, mask_path) in enumerate(zip(*plan.files, strict=True)):
+            image_file, mask_file = read_file(image_path), read_file(mask_path)
+            image, mask = decode(image_file, image_path), decode_mask(mask_file, mask_path)
+            _check(mask, mask_path, image, image_path)
+            image, target = self._pair(image, mask, Augmentation(*(values[index] for values in given)))
+            images.append(image)
+            targets.append(target)
+            sizes.append(len(image_file) + len(mask_file))
+        return (torch.stack(images), torch.stack(targets)), sizes
+
+    def _pair(self, image: Tensor, mask: np.ndarray, given: Augmentation) -> tuple[Tensor, Tensor]:
+        source, crop = np.array(mask.shape, np.float64), np.array(self._crop, np.float64)
+        found = window(source, crop, given.scales, given.points, given.reaches, given.places, NUMPY)
+        start, end, size = found.corner + found.start, found.corner + found.end, found.size.astype(int)
+        top, left = found.before.astype(int)
+        inside = (..., slice(top, top + size[0]), slice(left, left + size[1]))
+
+        pixels = torch.zeros(3, *self._crop)
+        pixels[inside] = _coloured(_resized(image, start, end, size, self._antialias), given)
+        target = torch.full(self._crop, IGNORED, dtype=torch.uint8)
+        target[inside] = torch.from_numpy(TRAIN_IDS[_nearest(mask, start, end, size)])
+        if given.flips:
+            pixels, target = pixels.flip(2), target.flip(1)
+        return functional.normalize(pixels / 255, list(MEAN), list(STD)), target
+
+
+def _check(mask: np.ndarray, mask_path: Path, image: Tensor, image_path: Path) -> None:
+    if mask.shape != image.shape[1:]:
+        raise UserError(
+            f"{mask_path} has {mask.shape[1]}x{mask.shape[0]} px and {image_path} {image.shape[2]}x{image.shape[1]} px; "
+            "both must have the same size"
+        )
+    check_ids(np.flatnonzero(np.bincount(mask.ravel(), minlength=256)), str(mask_path))
+
+
+def _resized(image: Tensor, start: np.ndarray, end: np.ndarray, size: np.ndarray, antialias: bool) -> Tensor:
+    """(3, h, w): the pixels from `start` to `end`, which are no whole numbers, as `size` pixels."""
+    if antialias:
+        whole = Image.fromarray(image.permute(1, 2, 0).numpy())
+        box = (start[1], start[0], end[1], end[0])
+        part = whole.resize((int(size[1]), int(size[0])), Image.Resampling.BILINEAR, box=box)
+        return torch.from_numpy(np.array(part)).permute(2, 0, 1).float()
+    rows, columns = (  # from -1 to 1 over the image
+        torch.from_numpy(2 * _centres(start[axis], end[axis], size[axis]) / image.shape[1 + axis] - 1).float()
+        for axis in (0, 1)
+    )
+    grid = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), dim=2)
+    return grid_sample(image[None].float(), grid[None], padding_mode="border", align_corners=False)[0].round()
+
+
+def _nearest(mask: np.ndarray, start: np.ndarray, end: np.ndarray, size: np.ndarray) -> np.ndarray:
+    rows, columns = (
+        np.floor(_centres(start[axis], end[axis], size[axis]) + NEAREST_SHIFT).astype(int) for axis in (0, 1)
+    )
+    return mask[rows[:, None], columns]
+
+
+def _centres(start: float, end: float, size: int) -> np.ndarray:
+    return start + (np.arange(size) + 0.5) * (end - start) / size
+
+
+def _coloured(image: Tensor, given: Augmentation) -> Tensor:
+    """Hue and saturation in YIQ, then contrast about 128 and brightness: one linear map, rounded once."""
+    angle = math.radians(given.hues)
+    cosine, sine = given.saturations * math.cos(angle), given.saturations * math.sin(angle)
+    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cosine, sine], [0.0, -sine, cosine]])
+    matrix = torch.linalg.inv(_YIQ) @ turn @ _YIQ
+    coloured = given.contrasts * torch.einsum("ij,jhw->ihw", matrix, image)
+    return (given.brightnesses * (coloured + 128 * (1 - given.contrasts))).round().clamp(0, 255)
