@@ -131,7 +131,8 @@ def test_a_prime_number_of_images_without_class_uniform_sampling(data, tmp_path)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for epoch in range(2):
-        lines = [json.loads(line) for rank in range(2) for line in (tmp_path / f"rank{rank}/images.jsonl").open()]
+        texts = [(tmp_path / f"rank{rank}/images.jsonl").read_text() for rank in range(2)]
+        lines = [json.loads(line) for text in texts for line in text.splitlines()]
         lines = [line for line in lines if line["epoch"] == epoch]
         real = Counter(image for line in lines for image in line["images"][: len(line["images"]) - line["padded"]])
         assert sorted(real.values()) == [1] * 5

@@ -203,7 +203,7 @@ class SegmentationRecipe:
         assert self.centroids is not None
         if epoch >= self.options.max_cu_epoch:
             return random.permutation(len(self.data))
-        return self.centroids.draw(self.options.uniform_share)(random)
+        return self.centroids.draw(self.options.uniform_share)(random, epoch)
 
     def _sharding(self) -> str:
         if self.centroids is None:
