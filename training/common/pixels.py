@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from training.common.reading import Content
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, of values from 0 to 1
 STD = (0.229, 0.224, 0.225)
+_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])  # NTSC, from RGB
 
 
 def decode(content: Content, path: Path) -> Tensor:
@@ -27,6 +29,19 @@ def decode(content: Content, path: Path) -> Tensor:
     except Exception as error:  # PIL's decoders raise what the damaged bytes lead them to
         raise undecodable(path, error) from error
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def coloured(image: Tensor, hue: float, saturation: float, brightness: float, contrast: float) -> Tensor:
+    """(3, H, W) float of values from 0 to 255, whole numbers: DALI's color_twist, one linear map that is rounded once.
+
+    Hue in degrees and saturation turn and scale the chrominance in YIQ; then contrast about 128, then brightness.
+    """
+    angle = math.radians(hue)
+    cosine, sine = saturation * math.cos(angle), saturation * math.sin(angle)
+    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cosine, sine], [0.0, -sine, cosine]])
+    matrix = torch.linalg.inv(_YIQ) @ turn @ _YIQ
+    contrasted = contrast * torch.einsum("ij,jhw->ihw", matrix, image.float()) + 128 * (1 - contrast)
+    return (brightness * contrasted).round().clamp(0, 255)
 
 
 def undecodable(path: Path, reason: Exception) -> UserError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,11 @@ from torchvision.transforms.v2 import functional
 
 from training.common.errors import UserError
 from training.common.loader import Plan
-from training.common.pixels import MEAN, STD, decode
+from training.common.pixels import MEAN, STD, coloured, decode
 from training.common.reading import read_file
 from training.segmentation.augment import NEAREST_SHIFT, NUMPY, Augmentation, window
 from training.segmentation.dataset import decode_mask
 from training.segmentation.labels import IGNORED, TRAIN_IDS, check_ids
-
-_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])  # NTSC, from RGB
 
 
 class TorchInput:
@@ -51,7 +48,13 @@ class TorchInput:
         inside = (..., slice(top, top + size[0]), slice(left, left + size[1]))
 
         pixels = torch.zeros(3, *self._crop)
-        pixels[inside] = _coloured(_resized(image, start, end, size, self._antialias), given)
+        pixels[inside] = coloured(
+            _resized(image, start, end, size, self._antialias),
+            given.hues,
+            given.saturations,
+            given.brightnesses,
+            given.contrasts,
+        )
         target = torch.full(self._crop, IGNORED, dtype=torch.uint8)
         target[inside] = torch.from_numpy(TRAIN_IDS[_nearest(mask, start, end, size)])
         if given.flips:
@@ -92,13 +95,3 @@ def _nearest(mask: np.ndarray, start: np.ndarray, end: np.ndarray, size: np.ndar
 
 def _centres(start: float, end: float, size: int) -> np.ndarray:
     return start + (np.arange(size) + 0.5) * (end - start) / size
-
-
-def _coloured(image: Tensor, given: Augmentation) -> Tensor:
-    """Hue and saturation in YIQ, then contrast about 128 and brightness: one linear map, rounded once."""
-    angle = math.radians(given.hues)
-    cosine, sine = given.saturations * math.cos(angle), given.saturations * math.sin(angle)
-    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cosine, sine], [0.0, -sine, cosine]])
-    matrix = torch.linalg.inv(_YIQ) @ turn @ _YIQ
-    coloured = given.contrasts * torch.einsum("ij,jhw->ihw", matrix, image)
-    return (given.brightnesses * (coloured + 128 * (1 - given.contrasts))).round().clamp(0, 255)

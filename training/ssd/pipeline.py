@@ -28,10 +28,13 @@ def graph(device: torch.device, antialias: bool, jpeg: bool) -> Callable[[Sequen
         )
         if on_gpu and not jpeg:
             images = images.gpu()
-        images = fn.resize(images, size=[IMAGE_SIZE, IMAGE_SIZE], antialias=antialias)
-        images = fn.hsv(images, hue=given.hues, saturation=given.saturations)
-        images = fn.brightness_contrast(
-            images, brightness=given.brightnesses, contrast=given.contrasts, contrast_center=128
+        images = _resized(images, antialias, on_gpu)
+        images = fn.color_twist(
+            images,
+            hue=given.hues,
+            saturation=given.saturations,
+            contrast=given.contrasts,
+            brightness=given.brightnesses,
         )
         images = fn.crop_mirror_normalize(
             images,
@@ -53,3 +56,19 @@ def graph(device: torch.device, antialias: bool, jpeg: bool) -> Callable[[Sequen
         return (images, offsets.gpu(), labels.gpu()) if on_gpu else (images, offsets, labels)
 
     return define
+
+
+def _resized(images: Any, antialias: bool, on_gpu: bool) -> Any:
+    """To 300x300. On the CPU by the way that is fastest there; the result differs by a level at most.
+
+    Filtering rows first and columns then takes half the time of DALI's choice for wide images (`benchmarks/ssd_input.py`).
+    """
+    if on_gpu:
+        return fn.resize(images, size=[IMAGE_SIZE, IMAGE_SIZE], antialias=antialias)
+    if antialias:
+        low = fn.resize(images, resize_y=IMAGE_SIZE, mode="stretch", antialias=True)
+        return fn.resize(low, resize_x=IMAGE_SIZE, mode="stretch", antialias=True)
+    sides = fn.cast(images.shape(), dtype=types.FLOAT) / IMAGE_SIZE
+    height, width = (fn.slice(sides, axis, 1, axes=[0]) for axis in (0, 1))
+    scaling = fn.reshape(fn.cat(width, 0 * width, 0 * width, 0 * width, height, 0 * width, axis=0), shape=[2, 3])
+    return fn.warp_affine(images, matrix=scaling, size=[IMAGE_SIZE, IMAGE_SIZE], interp_type=types.INTERP_LINEAR)

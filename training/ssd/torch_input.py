@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from training.common.loader import Plan
-from training.common.pixels import MEAN, STD, decode
+from training.common.pixels import MEAN, STD, coloured, decode
 from training.common.reading import read_file
 from training.ssd.boxes import IMAGE_SIZE, default_boxes, encode
 from training.ssd.planner import Arguments
-
-_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])  # NTSC, from RGB
 
 
 class TorchInput:
@@ -47,17 +43,13 @@ class TorchInput:
             [IMAGE_SIZE, IMAGE_SIZE],
             antialias=self._antialias,
         )
-        coloured = torch.einsum("ij,jhw->ihw", _hsv(given.hues[index], given.saturations[index]), image.float())
-        contrasted = 128 + given.contrasts[index] * (coloured.round().clamp(0, 255) - 128)
-        image = (given.brightnesses[index] * contrasted).round().clamp(0, 255)
+        image = coloured(
+            image,
+            given.hues[index],
+            given.saturations[index],
+            given.brightnesses[index],
+            given.contrasts[index],
+        )
         if given.flips[index]:
             image = image.flip(2)
         return functional.normalize(image / 255, list(MEAN), list(STD))
-
-
-def _hsv(hue: float, saturation: float) -> Tensor:
-    """(3, 3): turns the chrominance by `hue` degrees and scales it by `saturation`, in YIQ."""
-    angle = math.radians(hue)
-    cosine, sine = saturation * math.cos(angle), saturation * math.sin(angle)
-    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cosine, sine], [0.0, -sine, cosine]])
-    return torch.linalg.inv(_YIQ) @ turn @ _YIQ
