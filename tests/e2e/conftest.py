@@ -34,11 +34,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Iterator[Wo
 
 @pytest.fixture(scope="module")
 def fault_world(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Iterator[World]:
-    """The same, but a stand-in program plays the launcher and its ranks; leases are short."""
+    """The same, but a stand-in program plays the launcher and its ranks, of `ssd` alone; leases are short."""
     root = tmp_path_factory.mktemp("faults")
     home, config_dir = root / "home", root / "include"
     for kind in ("clusters", "workloads", "presets"):
         shutil.copytree(CHECKOUT / "include" / kind, config_dir / kind)
+    (config_dir / "workloads" / "segmentation.yaml").unlink()
     local = config_dir / "clusters" / "local.yaml"
     local.write_text(local.read_text() + "lease_s: 3\ngrace_s: 1\n")
     (home / "nas").mkdir(parents=True)

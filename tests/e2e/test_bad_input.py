@@ -263,6 +263,6 @@ def test_a_checkout_with_a_space_in_its_path(faults: World, tmp_path: Path) -> N
         line = ". .scaleout/env.sh && scaleout plan -c '{}' && scaleout lock show"
         done = subprocess.run(["sh", "-c", line], cwd=checkout, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert "2 trials" in done.stdout and "node2: free" in done.stdout
+        assert "4 trials" in done.stdout and "node2: free" in done.stdout
     finally:
         subprocess.run(["make", "cluster-down"], cwd=checkout, env=environment, check=True, stdin=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""The whole sweep as a user runs it: real training on one node and on two."""
+"""The whole sweep as a user runs it: real training of both workloads on one node and on two."""
 
 from __future__ import annotations
 
@@ -30,18 +30,26 @@ def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def rows_of(world: World, workload: str) -> list[dict[str, Any]]:
+    return [row for row in world.results()["trials"] if row["workload"] == workload]
+
+
 def test_every_trial_has_its_row(finished: World) -> None:
     results = finished.results()
     assert results["missing"] == []
     assert [(row["workload"], row["nodes"], row["ranks"], row["status"]) for row in results["trials"]] == [
+        ("segmentation", 1, 1, "succeeded"),
+        ("segmentation", 2, 2, "succeeded"),
         ("ssd", 1, 1, "succeeded"),
         ("ssd", 2, 2, "succeeded"),
     ]
-    one, two = results["trials"]
-    assert (one["speedup"], one["scaling_efficiency"], one["co_located"]) == (1.0, 1.0, False)
-    assert two["co_located"] and two["scaling_base_nodes"] == 1
-    assert two["scaling_efficiency"] is None and "share one machine" in two["reasons"]["scaling_efficiency"]
-    assert two["speedup"] == pytest.approx(two["images_per_s"] / one["images_per_s"])
+    for workload, model in (("segmentation", "deepv3.DeepV3PlusR50"), ("ssd", "ssd300-resnet50")):
+        one, two = rows_of(finished, workload)
+        assert one["model"] == two["model"] == model
+        assert (one["speedup"], one["scaling_efficiency"], one["co_located"]) == (1.0, 1.0, False)
+        assert two["co_located"] and two["scaling_base_nodes"] == 1
+        assert two["scaling_efficiency"] is None and "share one machine" in two["reasons"]["scaling_efficiency"]
+        assert two["speedup"] == pytest.approx(two["images_per_s"] / one["images_per_s"])
 
 
 def test_rates_follow_from_the_event_logs(finished: World) -> None:
@@ -55,6 +63,21 @@ def test_rates_follow_from_the_event_logs(finished: World) -> None:
         (start,) = [e for e in logs[0] if e["kind"] == "clock_start"]
         (stop,) = [e for e in logs[0] if e["kind"] == "clock_stop"]
         assert sum(e["seconds"] for e in first_pass[0]) <= stop["t_mono_s"] - start["t_mono_s"]
+
+
+def test_masks_are_part_of_the_bytes_that_segmentation_needs_and_reads(finished: World) -> None:
+    prepared = finished.home / "nas" / "prepared"
+    (folder,) = prepared.glob("segmentation-*")
+    images, masks = (
+        [path.stat().st_size for path in (folder / part / "train").rglob("*.png")] for part in ("leftImg8bit", "gtFine")
+    )
+    assert len(images) == len(masks) == 4
+    for row in rows_of(finished, "segmentation"):
+        assert row["mean_image_bytes"] == pytest.approx((sum(images) + sum(masks)) / 4)
+        # Two batches of two images on each rank: every pair is read once by all of them together, or more often.
+        distinct = row["evidence"]["distinct_bytes"]
+        assert all(bytes_ <= sum(images) + sum(masks) for bytes_ in distinct.values())
+        assert sum(distinct.values()) not in (0, sum(images))
 
 
 def test_no_image_is_read_before_the_clock_starts(finished: World) -> None:
@@ -72,14 +95,18 @@ def test_no_image_is_read_before_the_clock_starts(finished: World) -> None:
 
 def test_every_cold_trial_was_proved_cold_or_says_why_not(finished: World) -> None:
     flushed_by = [call["array_node"] for call in finished.array_calls() if call["program"] == "isi_flush"]
-    assert flushed_by == [1, 2, 3, 4] * 2
-    one, two = finished.results()["trials"]
-    assert one["cache_state"] == "cold", one["reasons"]
-    # Two nodes of one machine share its page cache, and may disturb each other's proof.
-    assert two["cache_state"] == "cold" or re.search("fetched only|in memory after", two["reasons"]["cache_state"])
-    for row in (one, two):
+    assert flushed_by == [1, 2, 3, 4] * 4
+    for row in finished.results()["trials"]:
+        # Two nodes of one machine share its page cache, and may disturb each other's proof.
+        disturbed = row["nodes"] == 2 and re.search(
+            "fetched only|in memory after", row["reasons"].get("cache_state", "")
+        )
+        assert row["cache_state"] == "cold" or disturbed, row["reasons"]
         caches = row["evidence"]["caches"]
         assert sorted(caches["dropped"]) == row["nodes_used"]
+        read = {"ssd": ["train2017"], "segmentation": ["leftImg8bit/train", "gtFine/train"]}[row["workload"]]
+        for sampled in caches["resident"].values():
+            assert {folder: sample["files"] for folder, sample in sampled["folders"].items()} == dict.fromkeys(read, 4)
         drops = [drop["t_wall_s"] for drop in caches["dropped"].values()]
         launch = json.loads((finished.latest() / row["trial"] / "launch.json").read_text())
         assert caches["flush"]["t_wall_s"] < min(drops) and max(drops) < launch["started_wall_s"]
@@ -93,27 +120,41 @@ def test_what_was_not_measured_is_null_and_says_why(finished: World) -> None:
 
 def test_table_and_report_are_there(finished: World) -> None:
     rows = list(csv.DictReader((finished.latest() / "scaling.csv").read_text().splitlines()))
-    assert [row["nodes"] for row in rows] == ["1", "2"]
+    assert [(row["workload"], row["nodes"]) for row in rows] == [
+        ("segmentation", "1"), ("segmentation", "2"), ("ssd", "1"), ("ssd", "2"),
+    ]  # fmt: skip
     page = (finished.latest() / "report.html").read_text()
     assert "<svg" in page and "not meaningful" in page
     shown = finished.command("show")
     assert shown.returncode == 0 and str(finished.latest() / "report.html") in shown.stdout
+    assert "arch deepv3.DeepV3PlusR50 (method: deepv3.DeepV3PlusW38)" in shown.stdout
 
 
 def test_what_is_not_as_in_the_published_method_is_listed(finished: World) -> None:
-    one, _ = finished.results()["trials"]
-    assert one["overrides"] == {
+    ssd, segmentation = (rows_of(finished, workload)[0]["overrides"] for workload in ("ssd", "segmentation"))
+    assert ssd == {
         "batch per GPU": "2 (method: 16)",
         "workers": "2 (method: 20)",
         "processes per node": "1 (method: 8)",
         "length": "2 steps (method: 20 epochs)",
         "images": "4 (method: 972,825)",
     }
-    assert "batch per GPU 2 (method: 16)" in (finished.latest() / "report.html").read_text()
+    assert segmentation == {
+        "crop_size": "128,128 (method: 800,800)",
+        "arch": "deepv3.DeepV3PlusR50 (method: deepv3.DeepV3PlusW38)",
+        "batch per GPU": "2 (method: 8)",
+        "workers": "2 (method: 10)",
+        "processes per node": "1 (method: 8)",
+        "length": "2 steps (method: 20 epochs)",
+        "images": "4 (method: 2,025,975)",
+    }
+    page = (finished.latest() / "report.html").read_text()
+    assert "batch per GPU 2 (method: 16)" in page and "crop_size 128,128 (method: 800,800)" in page
 
 
-def test_the_command_in_the_results_does_the_same_when_pasted_on_the_node(finished: World) -> None:
-    row = finished.results()["trials"][0]
+@pytest.mark.parametrize("workload", ["ssd", "segmentation"])
+def test_the_command_in_the_results_does_the_same_when_pasted_on_the_node(finished: World, workload: str) -> None:
+    row = rows_of(finished, workload)[0]
     command = row["commands"]["node1"]
     assert "python3 -m torch.distributed.run --nproc_per_node=1 --nnodes=1 --node_rank=0" in command
     hosts = finished.cluster.hosts()

@@ -13,6 +13,7 @@ from scaleout.analysis.row import Row
 from scaleout.analysis.trial import row_of
 from scaleout.results.remains import remains_of
 from scaleout.results.store import CACHES_FILE, PREFLIGHT_FILE
+from scaleout.steps.empty_caches import summed
 
 COLD = {"read_bytes": (0, 100_000), "distinct_bytes": 100_000}
 WARM = {"read_bytes": (0, 1_000), "distinct_bytes": 100_000}
@@ -24,10 +25,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judged(
-    mode: str, ranks: Any, spoil: Callable[[Path, Path], Any] = lambda caches, preflight: None
+    mode: str,
+    ranks: Any,
+    spoil: Callable[[Path, Path], Any] = lambda caches, preflight: None,
+    workload: str = "ssd",
 ) -> tuple[str, str | None]:
     """The state and its reasons for a trial of two nodes; `spoil` changes caches.json or preflight.json before."""
-    store, sweep = created({"cache_modes": [mode]}, cluster(2, processes_per_node=1))
+    store, sweep = created({"cache_modes": [mode], "workloads": [workload]}, cluster(2, processes_per_node=1))
     trial = sweep.trials[-1]
     folder = run_trial(store, trial, ranks)
     spoil(store.folder / folder / CACHES_FILE, store.folder / PREFLIGHT_FILE)
@@ -48,8 +52,14 @@ def mount(value: Any) -> Callable[[Path, Path], None]:
     return lambda caches, preflight: edit_json(preflight, "nodes", "node2", "data_mount", value=value)
 
 
-def resident(**changes: Any) -> dict[str, Any]:
-    return emptied(["node2"])["resident"]["node2"] | changes
+def resident(folder: str = "train2017", **changes: Any) -> Callable[[Path, Path], None]:
+    """Changes node2's sample of a folder."""
+
+    def spoil(caches_file: Path, preflight: Path) -> None:
+        for key, value in changes.items():
+            edit_json(caches_file, "resident", "node2", "folders", folder, key, value=value)
+
+    return spoil
 
 
 @pytest.mark.parametrize(
@@ -65,12 +75,12 @@ def resident(**changes: Any) -> dict[str, Any]:
         (caches("resident", "node2", value=None), "node2: residency is not known (not looked at)"),
         (caches("resident", value=emptied(["node1"])["resident"]), "node2: residency is not known (not looked at)"),
         (
-            caches("resident", "node2", value=resident(resident_bytes=None, reason="only root can")),
-            "node2: residency is not known (only root can)",
+            resident(resident_bytes=None, reason="only root can"),
+            "node2: residency of train2017 is not known (only root can)",
         ),
         (
-            caches("resident", "node2", value=resident(resident_bytes=20)),
-            "node2: 2% of a sample of 32 files was in memory after the drop",
+            resident(resident_bytes=20),
+            "node2: 2% of a sample of 32 files of train2017 was in memory after the drop",
         ),
         (mount(MOUNT | {"options": "rw,fsc,vers=4.1"}), "node2: FS-Cache is on for /mnt"),
         (mount(None), "node2: its mount is not known"),
@@ -106,13 +116,48 @@ def test_a_node_that_read_from_a_cache_or_cannot_tell_is_unproven(second: Rank, 
 @pytest.mark.parametrize(
     "spoil",
     [
-        caches("resident", "node2", value=resident(resident_bytes=10)),
+        resident(resident_bytes=10),
         mount(MOUNT | {"options": "rw,nofsc"}),
         mount(MOUNT | {"options": "rw,fsc_not=1"}),
     ],
 )
 def test_what_is_within_the_limits_stays_cold(spoil: Callable[[Path, Path], Any]) -> None:
     assert judged("cold", Rank(read_bytes=(0, 90_000), distinct_bytes=100_000), spoil) == ("cold", None)
+
+
+def test_segmentation_is_cold_when_neither_images_nor_masks_were_in_memory() -> None:
+    assert judged("cold", Rank(**COLD), workload="segmentation") == ("cold", None)
+
+
+def test_masks_in_memory_are_not_lost_in_the_many_bytes_of_the_images() -> None:
+    """Masks are a hundredth of the bytes: in the sum over both folders, all of them would be within the limit."""
+
+    def spoil(caches_file: Path, preflight: Path) -> None:
+        resident("leftImg8bit/train", bytes=100_000)(caches_file, preflight)
+        resident("gtFine/train", resident_bytes=1000)(caches_file, preflight)
+
+    assert judged("cold", Rank(**COLD), spoil, "segmentation") == (
+        "unproven",
+        "node2: 100% of a sample of 32 files of gtFine/train was in memory after the drop",
+    )
+
+
+def test_masks_that_could_not_be_looked_at_are_unproven() -> None:
+    spoil = resident("gtFine/train", resident_bytes=None, reason="no files to look at")
+    assert judged("cold", Rank(**COLD), spoil, "segmentation") == (
+        "unproven",
+        "node2: residency of gtFine/train is not known (no files to look at)",
+    )
+
+
+def test_the_sum_of_samples_is_not_known_where_one_of_them_is_not() -> None:
+    known = {"files": 2, "bytes": 30, "resident_bytes": 4, "reason": None}
+    unknown = {"files": 1, "bytes": 5, "resident_bytes": None, "reason": "only root can"}
+    assert summed({"images": known, "masks": known}) == {
+        "files": 4, "bytes": 60, "resident_bytes": 8, "reason": None, "folders": {"images": known, "masks": known},
+    }  # fmt: skip
+    found = summed({"images": known, "masks": unknown})
+    assert (found["files"], found["bytes"], found["resident_bytes"], found["reason"]) == (3, 35, None, "only root can")
 
 
 def test_re_reads_of_later_passes_do_not_hide_what_a_cache_gave_in_the_first() -> None:

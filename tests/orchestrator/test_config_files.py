@@ -167,6 +167,37 @@ def test_a_preset_and_a_workload_are_checked_alike(folder: Path) -> None:
         files.load_workload("ssd")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("prepare: segmentation/prepare.py", "prepare: ../prepare.py", "prepare: string should match pattern"),
+        ("prepare: segmentation/prepare.py", "prepare: segmentation/prepare", "prepare: string should match pattern"),
+        ("[leftImg8bit/train, gtFine/train]", "[../train]", "read_folders.0: string should match pattern"),
+        ("[leftImg8bit/train, gtFine/train]", "[]", "read_folders: list should have at least 1 item"),
+        (
+            "arguments_on_cpu: [",
+            "arguments_on_gpu: [",
+            "unknown key 'arguments_on_gpu'; did you mean 'arguments_on_cpu'?",
+        ),
+    ],
+)
+def test_a_workload_with_a_wrong_value_is_refused(folder: Path, old: str, new: str, sentence: str) -> None:
+    path = folder / "workloads/segmentation.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError) as refused:
+        files.load_workload("segmentation")
+    assert re.search(r"segmentation\.yaml:\d+: " + re.escape(sentence), str(refused.value))
+
+
+def test_a_workload_that_names_no_program_for_its_data_takes_the_one_that_converts(folder: Path) -> None:
+    path = folder / "workloads/ssd.yaml"
+    path.write_text(re.sub(r"(?m)^(prepare|read_folders):.*\n", "", path.read_text()))
+    workload = files.load_workload("ssd")
+    assert (workload.prepare, workload.read_folders) == ("data/convert.py", ["train2017"])
+
+
 def test_a_file_that_an_editor_keeps_beside_ours_is_none_of_ours(folder: Path) -> None:
     (folder / "presets/.#quick.yaml").symlink_to("someone@somewhere.1234")
     assert files.names("presets") == ["nightly", "paper", "quick"]

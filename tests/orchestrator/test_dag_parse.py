@@ -85,7 +85,13 @@ def test_the_shipped_dag_is_there_and_parses_without_an_error(parses: dict[str, 
 
 
 def test_the_tasks_run_one_after_the_other_in_the_order_of_the_method(parses: dict[str, Any]) -> None:
-    slots = [f"r{r}_ssd_n{n}_{cache}" for r in (1, 2, 3) for n in (1, 2) for cache in ("cold", "warm")]
+    slots = [
+        f"r{r}_{workload}_n{n}_{cache}"
+        for r in (1, 2, 3)
+        for workload in ("segmentation", "ssd")
+        for n in (1, 2)
+        for cache in ("cold", "warm")
+    ]
     assert in_order(tasks(parses["shipped"])) == [
         "plan", "lock", "preflight", "deploy", "prepare_data",
         *[f"{slot}.{step}" for slot in slots for step in STEPS],
@@ -95,7 +101,8 @@ def test_the_tasks_run_one_after_the_other_in_the_order_of_the_method(parses: di
 
 def test_the_slots_are_the_clusters_node_counts(parses: dict[str, Any]) -> None:
     slots = {name.split(".")[0] for name in tasks(parses["four"]) if "." in name}
-    assert slots == {f"r{r}_ssd_n{n}_{cache}" for r in (1, 2, 3) for n in (1, 4) for cache in ("cold", "warm")}
+    of_ssd = {f"r{r}_ssd_n{n}_{cache}" for r in (1, 2, 3) for n in (1, 4) for cache in ("cold", "warm")}
+    assert slots == of_ssd | {slot.replace("ssd", "segmentation") for slot in of_ssd}
 
 
 def test_a_failed_trial_does_not_keep_the_next_one_from_its_gate_nor_the_results_from_being_compiled(

@@ -4,42 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trials import cluster, config_folder, environment, sweep_of
+from trials import CHECKOUT, cluster, environment, sweep_of
 
+from scaleout.config import files
 from scaleout.plan.commands import Rendezvous, node_command, shown
 
 GOLDEN = Path(__file__).parent / "golden"
-SEGMENTATION = """\
-name: segmentation
-title: DeepLabV3+ semantic segmentation
-program: segmentation/train.py
-launcher: torch.distributed.launch
-flags: {data: --dataset_dir, batch_per_gpu: --bs_trn, num_workers: --num_workers, epochs: --max_epoch}
-arguments: [--apex, --fp16, --crop_size, "800,800", --arch, deepv3.DeepV3PlusW38]
-batch_per_gpu: 8
-num_workers: 10
-epochs: 20
-dataset_images: 2025975
-expected_images_per_s_per_rank: {cuda: 14, cpu: 0.1}
-"""
+# As the paper prints them.
+PUBLISHED = {
+    "ssd": """python -m torch.distributed.launch --nproc_per_node=8 --nnodes=3 --node_rank=0 main.py --batch-size 32
+        --mode training --num-workers 20 --epochs 20 --data /mnt/cityscapes/ssd3T""",
+    "segmentation": """python -m torch.distributed.launch --nproc_per_node=8 --nnodes=4 --node_rank=0 train.py --bs_trn 8
+        --apex --fp16 --crop_size "800,800" --num_workers 10 --max_epoch 20 --arch deepv3.DeepV3PlusW38""",
+}
+ADDED = {
+    "--master_addr", "--master_port", "--seed", "--window-steps", "--warmup-steps", "--synthetic-steps", "--events",
+}  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCALEOUT_CONFIG_DIR", str(config_folder(tmp_path)))
-    (tmp_path / "workloads/segmentation.yaml").write_text(SEGMENTATION)
-
-
-def commands(workload: str, conf: dict[str, Any]) -> list[list[str]]:
+def commands(workload: str, conf: dict[str, Any], **changes: Any) -> list[list[str]]:
     """Of all nodes of the largest trial."""
     conf = {"workloads": [workload], "preset": "paper", "budget_h": 10**6, **conf}
-    sweep = sweep_of(conf, on=cluster(4))
+    sweep = sweep_of(conf, on=cluster(4, **changes))
     trial = sweep.trials[-1]
     return [
         node_command(
@@ -61,7 +54,11 @@ def commands(workload: str, conf: dict[str, Any]) -> list[list[str]]:
         ("ssd-n1-epochs", "ssd", {"nodes": [1]}),
         ("ssd-n3-steps", "ssd", {"nodes": [3], "length": {"steps": 200}, "batch_per_gpu": 32, "seed": 7}),
         ("segmentation-n4-epochs", "segmentation", {"nodes": [4]}),
-        ("segmentation-n2-seconds", "segmentation", {"nodes": [2], "length": {"seconds": 300}}),
+        (
+            "segmentation-n2-seconds",
+            "segmentation",
+            {"nodes": [2], "length": {"seconds": 300}, "launcher": "torch.distributed.launch"},
+        ),
     ],
 )
 def test_the_commands_are_those_of_the_golden_file(golden: str, workload: str, conf: dict[str, Any]) -> None:
@@ -79,6 +76,45 @@ def test_every_golden_file_is_compared() -> None:
         "segmentation-n4-epochs",
         "segmentation-n2-seconds",
     }
+
+
+def by_flag(command: list[str], program: str) -> dict[str, list[str]]:
+    """The values of each flag, in whatever order the flags stand; `--flag=value` and `--flag value` are alike."""
+    values: dict[str, list[str]] = {}
+    words = [part for word in command for part in (word.split("=") if word.startswith("--") else [word])]
+    assert words.count(program) == 1
+    for word in words:
+        if word.startswith("--") or word == program:
+            values[word] = []
+        elif values:
+            values[list(values)[-1]].append(word)
+    return values
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "torch.distributed.launch"])
+@pytest.mark.parametrize(("workload", "conf"), [("ssd", {"nodes": [3], "batch_per_gpu": 32}), ("segmentation", {})])
+def test_the_papers_command_is_there_word_for_word(workload: str, conf: dict[str, Any], launcher: str) -> None:
+    first = commands(workload, {**conf, "launcher": launcher})[0]
+    published = shlex.split(PUBLISHED[workload])
+    modules = {"torchrun": "torch.distributed.run", "torch.distributed.launch": published[2]}
+    assert first[1:3] == ["-m", modules[launcher]]
+    program = published[6]
+    ours, theirs = by_flag(first, program), by_flag(published, program)
+    data = {"ssd": "--data", "segmentation": "--set_cityscapes_root"}[workload]
+    theirs.pop(data, None)  # where the data lies is each cluster's own
+    assert set(ours) - set(theirs) == ADDED | {data}
+    assert {flag: ours[flag] for flag in theirs} == theirs
+
+
+def test_on_cpus_a_model_and_a_crop_that_fit_them_take_the_place_of_the_papers() -> None:
+    cpu, cuda = (
+        by_flag(commands("segmentation", {"nodes": [1]}, device=device)[0], "train.py") for device in ("cpu", "cuda")
+    )
+    assert {flag: values for flag, values in cpu.items() if cuda[flag] != values} == {
+        "--crop_size": ["128,128"],
+        "--arch": ["deepv3.DeepV3PlusR50"],
+    }
+    assert commands("ssd", {"nodes": [1]}, device="cpu") == commands("ssd", {"nodes": [1]}, device="cuda")
 
 
 def test_nodes_differ_in_their_rank_and_in_where_they_log() -> None:
@@ -112,13 +148,24 @@ def test_the_command_that_is_shown_does_the_same_when_pasted_into_a_shell(tmp_pa
     assert json.loads(done.stdout) == [HOSTILE, str(cwd), "a 'a'", "b; $PATH"]
 
 
-def test_the_shipped_program_takes_the_flags_that_a_sweep_gives_it() -> None:
-    (command,) = commands("ssd", {"nodes": [1], "length": {"steps": 200}})
-    arguments = command[command.index("main.py") + 1 :]
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize(("workload", "name", "batch"), [("ssd", "main.py", 16), ("segmentation", "train.py", 8)])
+def test_the_shipped_program_takes_the_flags_that_a_sweep_gives_it(
+    workload: str, name: str, batch: int, device: str
+) -> None:
+    (command,) = commands(workload, {"nodes": [1], "length": {"steps": 200}}, device=device)
+    arguments = command[command.index(name) + 1 :]
     program = (
-        "import sys; from training.ssd.args import parse; o = parse(sys.argv[1:]); print(o.batch_per_gpu, o.length)"
+        f"import sys; from training.{workload}.args import parse; o = parse(sys.argv[1:]); "
+        "print(o.batch_per_gpu, o.common.steps)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment(), check=True
     )
-    assert done.stdout == "16 200 steps\n"
+    assert done.stdout == f"{batch} 200\n"
+
+
+@pytest.mark.parametrize("workload", ["ssd", "segmentation"])
+def test_the_programs_of_a_workload_are_shipped(workload: str) -> None:
+    found = files.load_workload(workload)
+    assert [(CHECKOUT / "training" / program).is_file() for program in (found.program, found.prepare)] == [True, True]

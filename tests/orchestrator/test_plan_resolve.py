@@ -23,6 +23,8 @@ ANY_BUDGET = {"budget_h": 10**6}
 def test_an_empty_form_on_the_local_cluster_is_the_demo() -> None:
     sweep = sweep_of({}, on=files.load_cluster("local"))
     assert [(t.workload, t.nodes, t.ranks, t.cache_mode, t.round) for t in sweep.trials] == [
+        ("segmentation", 1, 1, "cold", 1),
+        ("segmentation", 2, 2, "cold", 1),
         ("ssd", 1, 1, "cold", 1),
         ("ssd", 2, 2, "cold", 1),
     ]
@@ -32,9 +34,38 @@ def test_an_empty_form_on_the_local_cluster_is_the_demo() -> None:
 
 def test_the_paper_is_20_epochs_with_the_methods_batch_and_workers() -> None:
     sweep = sweep_of({"preset": "paper"}, on=cluster(4))
-    assert [t.nodes for t in sweep.trials] == [1, 2, 3, 4]
-    assert {(t.length.epochs, t.batch_per_gpu, t.num_workers) for t in sweep.trials} == {(20, 16, 20)}
-    assert [t.ranks for t in sweep.trials] == [8, 16, 24, 32]
+    assert [(t.workload, t.nodes, t.ranks) for t in sweep.trials] == [
+        (workload, nodes, 8 * nodes) for workload in ("segmentation", "ssd") for nodes in (1, 2, 3, 4)
+    ]
+    assert {(t.workload, t.length.epochs, t.batch_per_gpu, t.num_workers) for t in sweep.trials} == {
+        ("segmentation", 20, 8, 10),
+        ("ssd", 20, 16, 20),
+    }
+    assert all(trial.overrides == {} for trial in sweep.trials)
+
+
+def test_on_cpus_the_model_and_the_crop_are_listed_as_not_the_methods() -> None:
+    conf = {"preset": "paper", "nodes": [1], **ANY_BUDGET}
+    segmentation, ssd = sweep_of(conf, on=cluster(1, device="cpu")).trials
+    assert segmentation.overrides == {
+        "crop_size": "128,128 (method: 800,800)",
+        "arch": "deepv3.DeepV3PlusR50 (method: deepv3.DeepV3PlusW38)",
+    }
+    assert ssd.overrides == {}
+
+
+def test_a_flag_that_only_one_of_us_and_the_method_passes_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEOUT_CONFIG_DIR", str(config_folder(tmp_path)))
+    path = tmp_path / "workloads/ssd.yaml"
+    path.write_text(path.read_text() + "arguments_on_cpu: [--backbone, resnet18, --no-cuda]\n")
+    conf = {"workloads": ["ssd"], "preset": "paper", "nodes": [1], **ANY_BUDGET}
+    assert sweep_of(conf, on=cluster(1, device="cpu")).trials[0].overrides == {
+        "backbone": "resnet18 (method: not given)",
+        "no-cuda": "given (method: not given)",
+        "mode": "not given (method: training)",
+    }
 
 
 @settings(deadline=None, max_examples=50)
@@ -42,7 +73,7 @@ def test_the_paper_is_20_epochs_with_the_methods_batch_and_workers() -> None:
 def test_weak_scaling_keeps_the_batch_per_gpu_and_grows_the_global_batch(nodes: int, gpus: int, batch: int) -> None:
     conf = {"batch_per_gpu": batch, "processes_per_node": gpus, **ANY_BUDGET}
     trials = sweep_of(conf, on=cluster(nodes)).trials
-    assert [t.nodes for t in trials] == list(range(1, nodes + 1))
+    assert [t.nodes for t in trials] == 2 * list(range(1, nodes + 1))
     for trial in trials:
         assert trial.batch_per_gpu == batch
         assert trial.ranks == trial.nodes * gpus
@@ -52,7 +83,9 @@ def test_weak_scaling_keeps_the_batch_per_gpu_and_grows_the_global_batch(nodes: 
 
 def test_rounds_interleave_the_node_counts() -> None:
     sweep = sweep_of({"rounds": 2, "nodes": [2, 1], **ANY_BUDGET})
-    assert [(t.round, t.nodes) for t in sweep.trials] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(t.round, t.workload, t.nodes) for t in sweep.trials] == [
+        (round_, workload, nodes) for round_ in (1, 2) for workload in ("segmentation", "ssd") for nodes in (1, 2)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +133,10 @@ def test_the_form_outdoes_the_preset(key: str, value: int) -> None:
 
 def test_the_preset_outdoes_the_workload_and_the_workload_fills_the_rest() -> None:
     assert sweep_of({"preset": "quick"}).trials[0].batch_per_gpu == files.load_preset("quick").batch_per_gpu
-    assert sweep_of({"preset": "nightly"}).trials[0].batch_per_gpu == files.load_workload("ssd").batch_per_gpu
+    nightly = sweep_of({"preset": "nightly"}).trials
+    assert {t.workload: t.batch_per_gpu for t in nightly} == {
+        name: files.load_workload(name).batch_per_gpu for name in ("segmentation", "ssd")
+    }
 
 
 def test_the_form_names_another_data_set_and_it_gets_a_folder_of_its_own() -> None:
@@ -142,7 +178,7 @@ def test_a_preset_that_is_not_there_gets_the_nearest_name() -> None:
 
 
 def test_what_exceeds_the_budget_is_refused_with_the_hours() -> None:
-    asked = {"preset": "paper", "nodes": [1]}
+    asked = {"preset": "paper", "nodes": [1], "workloads": ["ssd"]}
     hours = sweep_of(asked).estimated_h
     # 20 epochs of 972,825 images at 8 x 200 images/s, 70 steps of 16 at 200 images/s, start-up, and between trials
     assert hours == pytest.approx((20 * 972_825 / 1600 + 70 * 16 / 200 + 60 + 20) / 3600)
@@ -158,8 +194,9 @@ def test_the_estimate_grows_with_the_length(length: dict[str, int]) -> None:
 
 
 def test_epochs_on_more_nodes_take_less_time_and_steps_do_not() -> None:
-    epochs = sweep_of({"length": {"epochs": 2}, **ANY_BUDGET}).trials
-    steps = sweep_of({"length": {"steps": 500}, **ANY_BUDGET}).trials
+    one = {"workloads": ["segmentation"], **ANY_BUDGET}
+    epochs = sweep_of({"length": {"epochs": 2}, **one}).trials
+    steps = sweep_of({"length": {"steps": 500}, **one}).trials
     assert epochs[1].estimated_s < epochs[0].estimated_s
     assert steps[1].estimated_s == steps[0].estimated_s
 
@@ -171,14 +208,15 @@ def test_a_plan_survives_the_way_through_its_file() -> None:
 
 
 def test_a_slot_finds_its_trial_or_none() -> None:
-    sweep = sweep_of({"nodes": [2]})
+    sweep = sweep_of({"nodes": [2], "workloads": ["ssd"]})
     found = {key: sweep.trial(key) for key in trial_slots(cluster())}
-    assert [key.nodes for key, trial in found.items() if trial] == [2]
+    assert [(key.workload, key.nodes) for key, trial in found.items() if trial] == [("ssd", 2)]
     assert all(trial is None or trial.key == key for key, trial in found.items())
 
 
 def test_the_plan_as_text_says_what_runs_and_how_long_it_takes() -> None:
-    head, first, second, last = describe(sweep_of({"preset": "nightly", "rounds": 1})).splitlines()
+    conf = {"preset": "nightly", "rounds": 1, "workloads": ["ssd"]}
+    head, first, second, last = describe(sweep_of(conf)).splitlines()
     assert head == "sweep nightly on cluster a100: 2 trials, preset nightly, data from /mnt/cityscapes"
     assert " ".join(first.split()) == (
         "round 1 ssd 1 node 8 ranks cold batch 16 per GPU, 128 global (weak scaling) 300 s about 6.1 min"

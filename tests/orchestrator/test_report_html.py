@@ -112,6 +112,26 @@ def test_the_page_has_the_figures_of_every_trial_and_how_to_repeat_it() -> None:
     assert "0123456789abcdef" in page.text
 
 
+def test_two_workloads_stand_side_by_side() -> None:
+    store, sweep = created({"workloads": ["ssd", "segmentation"], "nodes": [1]}, cluster(1, processes_per_node=1))
+    for trial in sweep.trials:
+        collected(store, trial, run_trial(store, trial))
+    results = compile_results(store)
+    page = Page(write_report(store, results).read_text(encoding="utf-8"))
+    assert "Scaling of DeepLabV3+ semantic segmentation, SSD300-ResNet50 object detection on a100" in page.text
+    assert re.findall(r"(ssd|segmentation)\s*1\s*1\s*1\s*cold\s*2\s*([\d.]+)", page.text) == [
+        ("segmentation", "10.000"),
+        ("ssd", "10.000"),
+    ]
+    assert page.tags.count("svg") == 1
+    assert page.text.count("trials of 6 steps;") == 1
+    assert "segmentation, not as published: batch per GPU 2 (method: 8)" in page.text
+    assert [(row.workload, row.model) for row in results.rows] == [
+        ("segmentation", "model of segmentation"),
+        ("ssd", "model of ssd"),
+    ]
+
+
 def test_a_missing_trial_stands_at_the_top() -> None:
     text = Page(report(failure="node2: killed by SIGKILL")).text
     assert "Missing: 1 of 2 trials have no figures" in text

@@ -102,6 +102,22 @@ def test_an_unproven_state_has_its_reason_below() -> None:
     ]
 
 
+def test_what_is_not_as_published_is_said_once_for_each_workload() -> None:
+    crop, batch = "128,128 (method: 800,800)", "2 (method: 8)"
+    segmentation = row(workload="segmentation", overrides={"crop_size": crop, "batch per GPU": batch})
+    assert notes([segmentation, segmentation, row(overrides={"workers": "2 (method: 20)"})]) == [
+        f"segmentation, not as published: crop_size {crop}; batch per GPU {batch}.",
+        "ssd, not as published: workers 2 (method: 20).",
+    ]
+
+
+def test_what_only_a_trial_that_ran_can_tell_is_said_where_another_failed() -> None:
+    images = {"images": "24 (method: 972,825)"}
+    assert notes([row(overrides=images), row(overrides={}, status="failed", **FAILED)]) == [
+        "ssd, not as published: images 24 (method: 972,825)."
+    ]
+
+
 def test_nothing_is_noted_where_nothing_is_to_be_noted() -> None:
     assert notes([row()]) == []
 
@@ -111,6 +127,12 @@ def test_the_text_table_has_a_line_per_trial_and_keeps_its_width() -> None:
     assert len(lines) == 4
     assert max(map(len, lines)) <= 190
     assert "1,234.500" in lines[2] and "95%" in lines[2]
+
+
+def test_a_line_parts_the_workloads() -> None:
+    lines = text_table([row(workload="segmentation"), row(workload="segmentation", nodes=1), row()], 190).splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["segmentation", "segmentation"]
+    assert set(lines[4]) == {"─", "┼"} and lines[5].startswith("ssd ")
 
 
 def test_there_is_nothing_to_plot_without_a_rate() -> None:
@@ -123,3 +145,11 @@ def test_the_plot_is_one_svg_element_and_every_rate_is_in_it() -> None:
     assert all(svg and svg.startswith("<svg") and svg.rstrip().endswith("</svg>") for svg in drawn)
     marks = [svg.count("<use ") for svg in drawn if svg]
     assert marks[0] < marks[1] < marks[2]
+
+
+def test_each_workload_has_axes_of_its_own() -> None:
+    rows = [row(), row(workload="segmentation", images_per_s=12.0), row(workload="none", images_per_s=None)]
+    drawn = [scaling_svg(rows[:count]) or "" for count in (1, 2, 3)]
+    assert [svg.count('<g id="axes_') for svg in drawn] == [1, 2, 2]
+    assert all(svg.count("<svg") == 1 for svg in drawn)
+    assert "<!-- segmentation -->" in drawn[1] and "<!-- ssd -->" in drawn[1]

@@ -18,7 +18,7 @@ from scaleout.results.store import ROW_FILE, SweepStore
 from scaleout.steps.compile_results import compile_sweep
 
 PROMISED = """
-workload nodes gpus round status cache_mode cache_state batch_per_gpu global_batch length images window_s images_per_s
+workload model nodes gpus round status cache_mode cache_state batch_per_gpu global_batch length images window_s images_per_s
 images_per_s_per_gpu images_per_s_later_pass scaling_efficiency speedup scaling_base_nodes utilisation epochs
 time_to_first_batch_s train_s projected_train_s projection_basis host_data_wait_s gpu_idle_s mean_image_bytes
 required_bytes_per_s measured_read_bytes_per_s hit_ratio gpu_util cpu_util nodes_used co_located commands evidence

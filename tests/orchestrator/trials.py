@@ -14,6 +14,7 @@ from scaleout.config.cluster import Cluster
 from scaleout.plan.resolve import resolve
 from scaleout.plan.sweep import Sweep, Trial
 from scaleout.results.store import CACHES_FILE, LAUNCH_FILE, PREFLIGHT_FILE, SweepStore
+from scaleout.steps.empty_caches import summed
 from training.wire.events import (
     Body,
     ClockStart,
@@ -58,9 +59,9 @@ def sweep_of(conf: dict[str, Any], on: Cluster | None = None, run_id: str = "nig
 
 
 def created(conf: dict[str, Any], on: Cluster | None = None, run_id: str = "nightly") -> tuple[SweepStore, Sweep]:
-    """A sweep whose plan stands in its results folder, ready, with the nodes' preflight beside it."""
+    """A sweep, of `ssd` unless told otherwise, whose plan stands in its results folder, ready, with the nodes' preflight."""
     store = SweepStore(run_id)
-    store.create(sweep_of(conf, on, run_id))
+    store.create(sweep_of({"workloads": ["ssd"], **conf}, on, run_id))
     sweep = store.update(ready=True, release="0123456789abcdef")
     nodes = {node.name: {"boot_id": f"boot-{node.name}", "data_mount": MOUNT} for node in sweep.cluster.nodes}
     store.write({"nodes": nodes, "array": {"kind": "onefs"}}, PREFLIGHT_FILE)
@@ -143,7 +144,7 @@ class Rank:
             precision="fp16",
             loader="dali",
             seed=1,
-            model="ssd300",
+            model=f"model of {trial.workload}",
             classes=["car"],
             parameters=1,
             batch_per_gpu=trial.batch_per_gpu,
@@ -158,13 +159,15 @@ class Rank:
         )
 
 
-def emptied(nodes: Sequence[str]) -> dict[str, Any]:
-    """The record of caches that were emptied as they should be."""
+def emptied(nodes: Sequence[str], *folders: str) -> dict[str, Any]:
+    """The record of caches that were emptied as they should be, with a sample of each of the folders that are read."""
+    sample = {"files": 32, "bytes": 1000, "resident_bytes": 0, "reason": None}
+    resident = summed({folder: {"folder": f"/mnt/prepared/{folder}", **sample} for folder in folders or ("train2017",)})
     return {
         "synced": {node: {"sync_s": 0.1} for node in nodes},
         "flush": {"complete": True, "reason": None, "acknowledged": ["f1", "f2", "f3", "f4"]},
         "dropped": {node: {"drop_s": 0.1} for node in nodes},
-        "resident": {node: {"files": 32, "bytes": 1000, "resident_bytes": 0, "reason": None} for node in nodes},
+        "resident": dict.fromkeys(nodes, resident),
         "problems": [],
     }
 
@@ -177,7 +180,8 @@ def run_trial(
     commands = {node: f"cd /r && python3 main.py # {node}" for node in trial.node_names}
     store.write({"failure": failure, "commands": commands}, folder, LAUNCH_FILE)
     if trial.cache_mode == "cold":
-        store.write(emptied(trial.node_names), folder, CACHES_FILE)
+        folders = store.sweep().workloads[trial.workload].read_folders
+        store.write(emptied(trial.node_names, *folders), folder, CACHES_FILE)
     told = [ranks or Rank()] * trial.ranks if ranks is None or isinstance(ranks, Rank) else ranks
     for rank, teller in enumerate(told):
         if teller is not None:

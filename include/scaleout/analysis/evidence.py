@@ -36,9 +36,9 @@ def judge(
 
     `caches` is the record of `empty_caches` (null: it did not run). The byte counts are per node: of the first pass where
     cold was asked for, since re-reads of later passes would hide what a cache gave, else of the trial. Cold: the flush was
-    acknowledged by every array node, caches were dropped on every node, a sample of files was not resident, no FS-Cache
-    lies under the mount, and each node fetched at least 90 % of the bytes of the distinct files that it consumed. Warm:
-    each fetched at most 10 %.
+    acknowledged by every array node, caches were dropped on every node, no sample of files (images and masks apart) was
+    resident, no FS-Cache lies under the mount, and each node fetched at least 90 % of the bytes of the distinct files that
+    it consumed. Warm: each fetched at most 10 %.
     """
     bound = {node: _fetched_share(read_bytes.get(node), distinct_bytes.get(node)) for node in nodes}
     reasons = [f"{node}: its counter of bytes read is not known" for node, share in bound.items() if share is None]
@@ -67,14 +67,24 @@ def _before_launch(caches: Mapping[str, Any] | None, nodes: Sequence[str]) -> li
     if not caches["flush"]["complete"]:
         reasons.append(f"array: {caches['flush']['reason']}")
     for node in nodes:
-        dropped, resident = caches["dropped"].get(node), caches["resident"].get(node)
-        if dropped is None:
+        if caches["dropped"].get(node) is None:
             reasons.append(f"{node}: its page cache was not dropped")
-        if resident is None or resident["resident_bytes"] is None:
-            reasons.append(f"{node}: residency is not known ({resident['reason'] if resident else 'not looked at'})")
-        elif resident["resident_bytes"] > MOST_RESIDENT * resident["bytes"]:
-            share = resident["resident_bytes"] / resident["bytes"]
-            reasons.append(f"{node}: {share:.0%} of a sample of {resident['files']} files was in memory after the drop")
+        reasons += [f"{node}: {reason}" for reason in _resident(caches["resident"].get(node))]
+    return reasons
+
+
+def _resident(resident: Mapping[str, Any] | None) -> list[str]:
+    if resident is None:
+        return ["residency is not known (not looked at)"]
+    reasons = []
+    for folder, sample in resident["folders"].items():
+        if sample["resident_bytes"] is None:
+            reasons.append(f"residency of {folder} is not known ({sample['reason']})")
+        elif sample["resident_bytes"] > MOST_RESIDENT * sample["bytes"]:
+            share = sample["resident_bytes"] / sample["bytes"]
+            reasons.append(
+                f"{share:.0%} of a sample of {sample['files']} files of {folder} was in memory after the drop"
+            )
     return reasons
 
 

@@ -11,9 +11,10 @@ from training.wire.names import TrialKey
 class Row(Model):
     """What was not measured is null, and `reasons` says why under the field's name.
 
-    `images_per_s` is the first pass's, of all ranks; `_per_gpu` is null on CPU, where ranks stand in for GPUs.
-    `host_data_wait_s` and `gpu_idle_s` are means over ranks, over `window_s`. `required_bytes_per_s` is images/s times
-    mean bytes per image and label; `measured_read_bytes_per_s` comes from counters.
+    `model` is what the ranks built, `overrides` are what is not as published. `images_per_s` is the first pass's, of all
+    ranks; `_per_gpu` is null on CPU, where ranks stand in for GPUs. `host_data_wait_s` and `gpu_idle_s` are means over
+    ranks, over `window_s`. `required_bytes_per_s` is images/s times mean bytes per image and label;
+    `measured_read_bytes_per_s` comes from counters.
     """
 
     trial: str
@@ -28,6 +29,7 @@ class Row(Model):
     batch_per_gpu: int
     global_batch: int
     length: dict[str, float]
+    model: str | None = None
     scaling: Literal["weak", "strong"] = "weak"
     images: int | None = None
     window_s: float | None = None

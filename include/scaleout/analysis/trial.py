@@ -109,7 +109,15 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
         "prefetched_images": clocks.prefetched_images,
         "data_mounts": mounts,
     }
-    return Row(**base, **values, status="succeeded", cache_state=verdict.state, reasons=reasons, evidence=proof)
+    return Row(
+        **base,
+        **values,
+        model=start.model,
+        status="succeeded",
+        cache_state=verdict.state,
+        reasons=reasons,
+        evidence=proof,
+    )
 
 
 def _rate_values(clocks: Rates, ranks: int, gpus: int, reasons: dict[str, str]) -> dict[str, Any]:

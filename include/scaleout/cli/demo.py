@@ -43,7 +43,7 @@ def run(say: Say) -> int:
         _generate(cluster.nas / "cityscapes", cluster.node_python, say)
     log = settings.home() / "logs" / f"demo-{time.strftime('%Y%m%dT%H%M%S')}.log"
     command = ["airflow", "dags", "test", "scaling_benchmark", "-c", json.dumps(form)]
-    say(f"the sweep starts now, {time.monotonic() - started:.1f} s after `scaleout demo`; about 2 minutes on 2 cores")
+    say(f"the sweep starts now, {time.monotonic() - started:.1f} s after `scaleout demo`; about 3 minutes on 2 cores")
     say(f"$ {shlex.join(command)}    (all it prints: {log})")
     status = _follow(command, log, say)
     say(f"the sweep ended with exit status {status} after {time.monotonic() - started:.0f} s in all")

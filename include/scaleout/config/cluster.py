@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 from scaleout.config.cron import valid_cron, valid_timezone
 from scaleout.config.form import NightlyForm
 from scaleout.config.model import Model, RemotePath, placed
+from scaleout.config.workload import Device
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=63)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -67,7 +68,7 @@ class Cluster(Model):
     remote_root: RemotePath = "~/scaleout"
     cityscapes: RemotePath
     prepared: RemotePath
-    device: Literal["cuda", "cpu"] = "cuda"
+    device: Device = "cuda"
     processes_per_node: PositiveInt
     node_counts: list[PositiveInt] | None = None
     network_interface: str | None = None

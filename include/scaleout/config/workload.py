@@ -9,6 +9,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from scaleout.config.model import Model
 
 Launcher = Literal["torchrun", "torch.distributed.launch"]
+Device = Literal["cuda", "cpu"]
+Program = Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+\.py$")]
+Subfolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*$")]
 
 
 class Flags(Model):
@@ -22,17 +25,29 @@ class Flags(Model):
 
 
 class Workload(Model):
-    """`program` is relative to `training/`. `arguments` are passed as they stand. The rates only estimate hours."""
+    """`program`, and `prepare` that makes its data set from Cityscapes, are relative to `training/`.
+
+    `arguments` are passed as they stand; `arguments_on_cpu` takes their place on a cluster without GPUs, where the method's
+    own cannot run. `read_folders`, of the prepared data set, hold the files that a pass over it reads. The rates only
+    estimate hours.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
     title: str
-    program: Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+\.py$")]
+    program: Program
+    prepare: Program = "data/convert.py"
+    read_folders: Annotated[list[Subfolder], Field(min_length=1)] = ["train2017"]
     launcher: Launcher = "torchrun"
     flags: Flags
     arguments: list[str] = []
+    arguments_on_cpu: list[str] | None = None
     batch_per_gpu: PositiveInt
     num_workers: PositiveInt
     epochs: PositiveInt
     dataset_images: PositiveInt
-    expected_images_per_s_per_rank: dict[Literal["cuda", "cpu"], PositiveFloat]
+    expected_images_per_s_per_rank: dict[Device, PositiveFloat]
     start_up_s: PositiveFloat = 60.0
+
+    def arguments_on(self, device: Device) -> list[str]:
+        """What is passed on a cluster of such devices."""
+        return self.arguments_on_cpu if device == "cpu" and self.arguments_on_cpu is not None else self.arguments

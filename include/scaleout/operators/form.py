@@ -18,7 +18,7 @@ def trigger_form(cluster: Cluster) -> dict[str, Param]:
     return {
         "preset": Param("quick", type="string", enum=files.names("presets"), section="Sweep", title="Preset"),
         "workloads": _optional(
-            "array", "Sweep", "Workloads", examples=files.names("workloads"), items={"type": "string"}
+            "array", "Sweep", "Workloads (default all)", examples=files.names("workloads"), items={"type": "string"}
         ),
         "nodes": _optional(
             "array", "Sweep", f"Node counts (slots: {', '.join(map(str, counts))})", items={"type": "integer"}

@@ -34,7 +34,7 @@ def node_command(
         f"--master_addr={rendezvous.address}",
         f"--master_port={rendezvous.port}",
         program,
-        *workload.arguments,
+        *trial.arguments,
         *_program_flags(trial, workload, data),
         *_measurement_flags(trial, events),
     ]

@@ -21,8 +21,10 @@ def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: 
     """The sweep that a raw conf asks for. Raises ConfigError and PlanError before anything has run."""
     form = Form.of(conf)
     preset = files.load_preset(form.preset)
-    _check_names("workload", _chosen(form, preset, "workloads", ["ssd"]), files.names("workloads"))
-    workloads = {name: files.load_workload(name) for name in sorted(_chosen(form, preset, "workloads", ["ssd"]))}
+    known = files.names("workloads")
+    names = sorted(_chosen(form, preset, "workloads", known))
+    _check_names("workload", names, known)
+    workloads = {name: files.load_workload(name) for name in names}
     counts = sorted(_chosen(form, preset, "nodes", cluster.counts()))
     _check_counts(counts, cluster)
     rounds = _chosen(form, preset, "rounds", 1)
@@ -81,7 +83,9 @@ def _trial(
         )
     warmup, synthetic = _chosen(form, preset, "warmup_steps", 20), _chosen(form, preset, "synthetic_steps", 50)
     rate = workload.expected_images_per_s_per_rank[cluster.device]
+    arguments = workload.arguments_on(cluster.device)
     overrides = {
+        **_argument_overrides(arguments, workload.arguments),
         "batch per GPU": (batch, workload.batch_per_gpu),
         "workers": (num_workers, workload.num_workers),
         "processes per node": (per_node, METHOD_PROCESSES_PER_NODE),
@@ -99,6 +103,7 @@ def _trial(
         global_batch=ranks * batch,
         num_workers=num_workers,
         launcher=_chosen(form, preset, "launcher", workload.launcher),
+        arguments=arguments,
         length=length,
         window_steps=window_steps,
         warmup_steps=warmup,
@@ -109,6 +114,27 @@ def _trial(
         + (warmup + synthetic) * batch / rate
         + _length_s(length, batch, ranks, rate, workload.dataset_images),
     )
+
+
+def _argument_overrides(ours: list[str], method: list[str]) -> dict[str, tuple[str, str]]:
+    """Our value and the method's of every flag that either passes, by the flag's name."""
+    found, published = _by_flag(ours), _by_flag(method)
+    return {
+        flag.lstrip("-"): (found.get(flag, "not given"), published.get(flag, "not given"))
+        for flag in [*found, *(flag for flag in published if flag not in found)]
+    }
+
+
+def _by_flag(arguments: list[str]) -> dict[str, str]:
+    values: dict[str, list[str]] = {}
+    flag = ""
+    for argument in arguments:
+        if argument.startswith("--"):
+            flag = argument
+            values[flag] = []
+        else:
+            values.setdefault(flag, []).append(argument)
+    return {flag: " ".join(given) or "given" for flag, given in values.items()}
 
 
 def _length_s(length: Length, batch: int, ranks: int, rate: float, dataset_images: int) -> float:

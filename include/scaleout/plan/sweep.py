@@ -31,6 +31,7 @@ class Trial(Model):
     global_batch: int
     num_workers: int
     launcher: Launcher
+    arguments: list[str]
     length: Length
     window_steps: int
     warmup_steps: int

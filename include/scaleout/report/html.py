@@ -30,7 +30,7 @@ def write_report(store: SweepStore, results: Results) -> Path:
         headings=HEADINGS,
         cells=cells,
         notes=notes(results.rows),
-        length=length_text(results.sweep.trials[0].length),
+        length=" or ".join(dict.fromkeys(length_text(trial.length) for trial in results.sweep.trials)),
         # Drawn by matplotlib from numbers and validated names, so it is markup already.
         plot=Markup(svg) if svg else None,  # noqa: S704
     )

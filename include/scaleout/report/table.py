@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -47,8 +48,10 @@ def text_table(rows: Sequence[Row], width: int) -> str:
         table.add_column(
             heading, justify="left" if heading in ("workload", "cache", "status") else "right", no_wrap=False
         )
-    for row in rows:
-        table.add_row(*cells(row))
+    for _, of_workload in groupby(rows, lambda row: row.workload):
+        for row in of_workload:
+            table.add_row(*cells(row))
+        table.add_section()
     console = Console(width=width, no_color=True, highlight=False)
     with console.capture() as captured:
         console.print(table)
@@ -62,9 +65,22 @@ def notes(rows: Sequence[Row]) -> list[str]:
         found.append("Nodes of a trial shared one machine (same boot id): their scaling efficiency is not meaningful.")
     if any(not row.gpus and row.images_per_s is not None for row in rows):
         found.append("No GPU: each rank ran on the CPU in a GPU's place.")
+    found += [
+        f"{workload}, not as published: {'; '.join(f'{name} {text}' for name, text in overrides.items())}."
+        for workload, overrides in _overrides(rows).items()
+        if overrides
+    ]
     for row in rows:
         if "cache_state" in row.reasons and row.status == "succeeded":
             found.append(f"{row.key}: cache state {row.cache_state}, since {row.reasons['cache_state']}.")
+    return found
+
+
+def _overrides(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
+    """Of each workload. Trials of a sweep differ only in what a failed one could not tell."""
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        found.setdefault(row.workload, {}).update(row.overrides)
     return found
 
 

@@ -48,9 +48,27 @@ async def empty_caches(session: Session, trial: Trial) -> None:
 
 
 async def _residency(session: Session, node: Node, trial: Trial) -> dict[str, Any]:
-    images = f"{node.path(session.sweep.prepared_path(trial.workload))}/train2017"
+    """The sum of a sample of each folder that the trial will read, and under `folders` each sample: masks are few bytes
+    beside images, and would be lost in the sum."""
+    data, workload = session.sweep.prepared_path(trial.workload), session.sweep.workloads[trial.workload]
     seed = f"{session.sweep.slug}-{trial.round}-{trial.nodes}-{node.name}"
-    return await node.ask("caches", "resident", images, str(SAMPLED_FILES), seed, timeout_s=SYNC_LIMIT_S)
+    samples: dict[str, dict[str, Any]] = {}
+    for folder in workload.read_folders:
+        path = f"{node.path(data)}/{folder}"
+        samples[folder] = await node.ask("caches", "resident", path, str(SAMPLED_FILES), seed, timeout_s=SYNC_LIMIT_S)
+    return summed(samples)
+
+
+def summed(samples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Samples by folder, and their sum; resident bytes are null where those of a folder are not known."""
+    resident = [sample["resident_bytes"] for sample in samples.values()]
+    return {
+        "files": sum(sample["files"] for sample in samples.values()),
+        "bytes": sum(sample["bytes"] for sample in samples.values()),
+        "resident_bytes": None if None in resident else sum(resident),
+        "reason": next((sample["reason"] for sample in samples.values() if sample["reason"]), None),
+        "folders": samples,
+    }
 
 
 def _tolerant(

@@ -1,4 +1,4 @@
-"""prepare_data: one node converts the data set for each workload; every node must see the result."""
+"""prepare_data: one node prepares the data set of each workload with its own program; every node must see the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaleout.steps.run_folder import job_of, new_folder
 from scaleout.steps.session import Session
 
 ANSWER_LIMIT_S = 60.0
-ERROR = "error: "  # how the converter begins the one sentence that it ends with
+ERROR = "error: "  # how these programs begin the one sentence that they end with
 
 
 async def prepare_data(session: Session) -> None:
@@ -23,17 +23,17 @@ async def prepare_data(session: Session) -> None:
     datasets = {}
     async with session.holding(session.node_names) as nodes:
         for workload in session.sweep.workloads:
-            datasets[workload] = await _convert(session, nodes[0], workload)
+            datasets[workload] = await _prepare(session, nodes[0], workload)
             await _seen_by_all(session, nodes, workload, datasets[workload]["manifest_sha256"])
     session.store.update(datasets=datasets, ready=True)
 
 
-async def _convert(session: Session, node: Node, workload: str) -> dict[str, Any]:
+async def _prepare(session: Session, node: Node, workload: str) -> dict[str, Any]:
     sweep = session.sweep
     assert sweep.release is not None
     release = release_path(node, sweep.cluster.remote_root, sweep.release)
     command = [
-        node.python, f"{release}/training/data/convert.py",
+        node.python, f"{release}/training/{sweep.workloads[workload].prepare}",
         "--cityscapes", node.path(sweep.cityscapes),
         "--out", node.path(sweep.prepared_path(workload)),
     ]  # fmt: skip
@@ -49,17 +49,17 @@ async def _convert(session: Session, node: Node, workload: str) -> dict[str, Any
     try:
         summary: dict[str, Any] = json.loads(lines[-1])
     except (ValueError, IndexError):
-        raise NodeError(node.name, f"the conversion of {workload} ended without its summary") from None
+        raise NodeError(node.name, f"{sweep.workloads[workload].prepare} ended without its summary") from None
     most_ranks = max(trial.ranks for trial in sweep.trials if trial.workload == workload)
     if summary["images"] < most_ranks:
         raise PlanError(
             f"{sweep.cityscapes} has {summary['images']} training images and the largest trial has {most_ranks} ranks, "
             "each of which needs one: ask for fewer nodes, or give more data"
         )
-    done = "nothing had changed" if summary["skipped"] else f"converted in {summary['seconds']:.1f} s"
+    done = "nothing had changed" if summary["skipped"] else f"prepared in {summary['seconds']:.1f} s"
     session.say(
-        f"{workload}: {summary['images']} training images, {summary['image_bytes'] / 1e6:.1f} MB, "
-        f"mean {summary['mean_image_bytes'] / 1e6:.2f} MB ({done})"
+        f"{workload}: {summary['images']} training images, {summary['images'] * summary['mean_image_bytes'] / 1e6:.1f} MB to "
+        f"read, {summary['mean_image_bytes'] / 1e6:.2f} MB each ({done})"
     )
     return summary
 
