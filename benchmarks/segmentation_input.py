@@ -31,14 +31,14 @@ from PIL import Image
 from training.common.dali_loader import DaliLoader
 from training.common.gang import Gang
 from training.common.sampler import Sampler
-from training.segmentation.augment import Recipe
+from training.segmentation.augment import Ranges
 from training.segmentation.centroids import open_centroids
 from training.segmentation.dataset import SegmentationSet
 from training.segmentation.pipeline import INPUTS, OUTPUTS, graph
 from training.segmentation.planner import Planner
 
 CPU = Gang(0, 0, 1, 0, torch.device("cpu"), None)
-RECIPE = Recipe(crop=(800, 800), scale_min=0.5, scale_max=2.0, color_aug=0.25)
+RANGES = Ranges(crop=(800, 800), scale_min=0.5, scale_max=2.0, color_aug=0.25)
 CLASS_UNIFORM_PCT = 0.5
 TILE_PX = 1024
 JPEG_QUALITY = 92
@@ -94,9 +94,9 @@ def _input(data: SegmentationSet, antialias: bool, options: argparse.Namespace) 
     centroids = open_centroids(data, TILE_PX, print)
     loader = DaliLoader(
         Sampler(len(data), 0, 1, options.batch, seed=1, draw=centroids.draw(CLASS_UNIFORM_PCT)),
-        Planner(data, centroids, RECIPE),
+        Planner(data, centroids, RANGES),
         CPU,
-        graph(CPU.device, RECIPE.crop, antialias, data.listing.has_jpeg),
+        graph(CPU.device, RANGES.crop, antialias, data.listing.has_jpeg),
         INPUTS,
         OUTPUTS,
         options.threads,

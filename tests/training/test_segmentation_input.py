@@ -16,7 +16,7 @@ from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
 from training.common.sampler import Sampler
 from training.common.torch_loader import TorchLoader
-from training.segmentation.augment import NUMBERS, Recipe, augment
+from training.segmentation.augment import NUMBERS, Ranges, augment
 from training.segmentation.centroids import open_centroids
 from training.segmentation.labels import TRAIN_IDS
 from training.segmentation.loss import segmentation_loss
@@ -27,7 +27,7 @@ from training.segmentation.torch_input import TorchInput
 
 LOADERS = ["dali", "torch"]
 CROP = (72, 96)
-RECIPE, PLAIN = Recipe(CROP, 0.4, 2.0, 0.25), Recipe(CROP, 0.4, 2.0, 0.0)
+RANGES, PLAIN = Ranges(CROP, 0.4, 2.0, 0.25), Ranges(CROP, 0.4, 2.0, 0.0)
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 SEED = 1
 
@@ -43,15 +43,15 @@ def loader():
     """Makes loaders, and closes them."""
     made = []
 
-    def make(kind, data, rank=0, ranks=1, batch=2, around=0.0, first_epoch=0, antialias=True, recipe=RECIPE):
+    def make(kind, data, rank=0, ranks=1, batch=2, around=0.0, first_epoch=0, antialias=True, ranges=RANGES):
         gang = Gang(rank, rank, ranks, 0, torch.device("cpu"), None)
         centroids = open_centroids(data, 1024, lambda line: None) if around else None
         draw = centroids.draw(around) if centroids else None
-        sampler, planner = Sampler(len(data), rank, ranks, batch, SEED, draw), Planner(data, centroids, recipe)
+        sampler, planner = Sampler(len(data), rank, ranks, batch, SEED, draw), Planner(data, centroids, ranges)
         if kind == "torch":
-            made.append(TorchLoader(sampler, planner, gang, TorchInput(recipe.crop, antialias), 1, first_epoch))
+            made.append(TorchLoader(sampler, planner, gang, TorchInput(ranges.crop, antialias), 1, first_epoch))
         else:
-            drawn = graph(gang.device, recipe.crop, antialias, data.listing.has_jpeg)
+            drawn = graph(gang.device, ranges.crop, antialias, data.listing.has_jpeg)
             made.append(DaliLoader(sampler, planner, gang, drawn, INPUTS, OUTPUTS, 1, first_epoch))
         return made[-1]
 
@@ -99,7 +99,7 @@ def test_crops_around_a_class_have_it(data, loader, kind):
 @pytest.mark.parametrize("kind", LOADERS)
 @pytest.mark.parametrize("around", [0.0, 0.6])
 def test_crops_are_those_of_the_whole_image_scaled_first(data, loader, kind, around):
-    source = loader(kind, data, batch=5, around=around, recipe=PLAIN)
+    source = loader(kind, data, batch=5, around=around, ranges=PLAIN)
     padded = 0
     for epoch in range(6):
         batch = source.next_batch()
@@ -159,9 +159,9 @@ def test_both_loaders_make_the_same_of_the_same_pair(tmp_path, monkeypatch, load
 
 
 def test_colours_are_changed_and_the_padding_is_black(data, loader):
-    recipe = Recipe((300, 300), 1.0, 1.0, 0.25)
+    ranges = Ranges((300, 300), 1.0, 1.0, 0.25)
     for kind in LOADERS:
-        images, targets = loader(kind, data, batch=5, recipe=recipe).next_batch().inputs
+        images, targets = loader(kind, data, batch=5, ranges=ranges).next_batch().inputs
         found = levels(images)
         assert np.abs(found[(targets == 255).numpy()]).min() < 0.01
         assert ((targets != 255).flatten(1).sum(1) == (HEIGHT - 10) * WIDTH).all()

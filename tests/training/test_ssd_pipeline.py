@@ -1,11 +1,15 @@
 """Both loaders of SSD, real DALI and real worker processes: what they hand out, count and refuse."""
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 from ssd_data import BOXES, CATEGORIES, FIRST_ID, HEIGHT, WIDTH, write_dataset
+from torchvision.ops import box_convert, box_iou
 from torchvision.transforms.v2 import functional
 
 from training.common.dali_loader import DaliLoader
@@ -21,6 +25,7 @@ from training.ssd.planner import Planner
 from training.ssd.torch_input import TorchInput
 
 LOADERS = ["dali", "torch"]
+CONVERT = Path(__file__).resolve().parents[2] / "training" / "data" / "convert.py"
 
 
 @pytest.fixture
@@ -153,3 +158,24 @@ def test_an_image_that_cannot_be_decoded_is_named(layout, loader, kind):
     source = loader(kind, layout, batch=5)
     with pytest.raises(UserError, match=r"ulm_000003\.png cannot be decoded"):
         source.next_batch()
+
+
+def test_on_crowded_scenes_the_loaders_differ_only_where_default_boxes_overlap_a_box_equally(scenes, tmp_path, loader):
+    """A small box lies wholly inside many default boxes of one shape; which of those keeps it, rounding decides."""
+    out = tmp_path / "prepared"
+    command = [sys.executable, CONVERT, "--cityscapes", scenes, "--out", out]
+    subprocess.run([*map(str, command)], check=True, capture_output=True, timeout=120)
+    annotations = open_annotations(out / "annotations" / "instances_train2017.json", lambda line: None)
+    places = {int(number): index for index, number in enumerate(annotations.image_ids)}
+    dali, ours = (loader(kind, Layout(out), batch=4, augment=False).next_batch() for kind in LOADERS)
+    ltrb = box_convert(default_boxes(), "cxcywh", "xyxy")
+    different = 0
+    for image_id, found, wanted in zip(dali.image_ids, dali.inputs[2].long(), ours.inputs[2].long(), strict=True):
+        boxes = torch.from_numpy(annotations.boxes(places[image_id]))
+        iou = box_iou(boxes, ltrb)
+        best = iou >= iou.amax(dim=1, keepdim=True) - 1e-5
+        for default in (found != wanted).nonzero().flatten().tolist():
+            different += 1
+            keeps = best[:, default]
+            assert keeps.any() and (best[keeps].sum(dim=1) > 1).any()
+    assert different < 0.5 * (ours.inputs[2] > 0).sum()

@@ -27,7 +27,7 @@ _ANYWHERE = 1e9  # px, more than any image has
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Ranges:
     """`crop` is height and width in px. `color_aug` c: factors from 1 - c to 1 + c, hue by up to c of the circle."""
 
     crop: tuple[int, int]
@@ -55,15 +55,15 @@ class Augmentation(NamedTuple):
     contrasts: NDArray[np.float32]
 
 
-def augment(uniforms: Floats, points: Floats, has_point: NDArray[np.bool_], recipe: Recipe) -> Augmentation:
+def augment(uniforms: Floats, points: Floats, has_point: NDArray[np.bool_], ranges: Ranges) -> Augmentation:
     """Turns (B, NUMBERS) uniforms into augmentations; crops of images without a point can be anywhere."""
-    c = recipe.color_aug
+    c = ranges.color_aug
 
     def factors(number: int, low: float, high: float) -> NDArray[np.float32]:
         return (low + (high - low) * uniforms[:, number]).astype(np.float32)
 
     return Augmentation(
-        scales=recipe.scale_min + (recipe.scale_max - recipe.scale_min) * uniforms[:, _SCALE],
+        scales=ranges.scale_min + (ranges.scale_max - ranges.scale_min) * uniforms[:, _SCALE],
         points=points,
         reaches=np.repeat(np.where(has_point, 0.0, _ANYWHERE)[:, None], 2, axis=1),
         places=np.ascontiguousarray(uniforms[:, [_ROW, _COLUMN]]),

@@ -6,7 +6,7 @@ import numpy as np
 
 from training.common.loader import Plan
 from training.common.sampler import Share
-from training.segmentation.augment import NUMBERS, Recipe, augment
+from training.segmentation.augment import NUMBERS, Ranges, augment
 from training.segmentation.centroids import Centroids
 from training.segmentation.dataset import SegmentationSet
 
@@ -14,9 +14,9 @@ from training.segmentation.dataset import SegmentationSet
 class Planner:
     """Plans for items that are codes of `centroids`, or without it indices of images."""
 
-    def __init__(self, data: SegmentationSet, centroids: Centroids | None, recipe: Recipe) -> None:
+    def __init__(self, data: SegmentationSet, centroids: Centroids | None, ranges: Ranges) -> None:
         self.items = len(data)
-        self._data, self._centroids, self._recipe = data, centroids, recipe
+        self._data, self._centroids, self._ranges = data, centroids, ranges
 
     def plan(self, share: Share) -> Plan:
         if self._centroids is None:
@@ -29,6 +29,6 @@ class Planner:
             share=share,
             image_ids=[self._data.name(index) for index in indices],
             files=([self._data.image(index) for index in indices], [self._data.mask(index) for index in indices]),
-            arguments=augment(share.uniforms(NUMBERS), points, has_point, self._recipe),
+            arguments=augment(share.uniforms(NUMBERS), points, has_point, self._ranges),
             items=images,
         )

@@ -24,7 +24,7 @@ from training.common.step import Inputs
 from training.common.training import Place
 from training.data.manifest import manifest_sha256
 from training.segmentation.args import Options
-from training.segmentation.augment import Recipe as Ranges
+from training.segmentation.augment import Ranges
 from training.segmentation.centroids import Centroids
 from training.segmentation.dataset import SegmentationSet
 from training.segmentation.deepv3 import build
