@@ -16,8 +16,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
 from training.common.loader import Batch, Ledger, Plan, Planner, Usage, shares
-from training.common.pixels import decode
-from training.common.reading import Content, FileReader, read_file
+from training.common.reading import Content, FileReader
 from training.common.sampler import Sampler
 
 _QUEUE_DEPTH = 2  # batches that DALI works on ahead
@@ -102,11 +101,10 @@ class DaliLoader:
     def _explained(self, error: RuntimeError) -> TrainingError:
         """DALI tells the operator and not the file, so the files in work are looked through."""
         for plan, _ in self._decoded:
-            for path in (path for files in plan.files for path in files):
-                try:
-                    decode(read_file(path), path)
-                except UserError as reason:
-                    return reason
+            try:
+                self._planner.inspect(plan)
+            except UserError as reason:
+                return reason
         return TrainingError(f"the input pipeline failed: {_cause(error)}")
 
 

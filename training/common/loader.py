@@ -81,6 +81,10 @@ class Planner(Protocol):
 
     def plan(self, share: Share) -> Plan: ...
 
+    def inspect(self, plan: Plan) -> None:
+        """Reads a plan's files once more to find out what is wrong with them. Raises UserError naming one."""
+        ...
+
 
 def shares(sampler: Sampler, first_epoch: int) -> Iterator[Share]:
     """This rank's part of every step from the start of an epoch on, without end."""

@@ -28,12 +28,11 @@ from torch.nn import functional
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.inference import Autocast, blocks_of, inferring, read_ahead, take_over_buffers, together
-from training.common.pixels import MEAN, STD, decode
-from training.common.reading import read_file
+from training.common.pixels import MEAN, STD
 from training.data.files import atomic
-from training.segmentation.dataset import decode_mask
-from training.segmentation.labels import CLASS_NAMES, IGNORED, LABEL_IDS, TRAIN_IDS, check_ids
+from training.segmentation.labels import CLASS_NAMES, IGNORED, LABEL_IDS, TRAIN_IDS
 from training.segmentation.metric import add_to_confusion, empty_confusion, mean_iou
+from training.segmentation.pairs import read_pair
 
 _LABEL_OF = np.array(LABEL_IDS, dtype=np.uint8)
 
@@ -190,15 +189,8 @@ def _batches(samples: list[_Sample]) -> Iterator[list[_Sample]]:
 
 
 def _read(pair: Pair) -> _Sample:
-    image, mask = decode(read_file(pair.image), pair.image), decode_mask(read_file(pair.mask), pair.mask)
-    if image.shape[1:] != mask.shape:
-        (height, width), (mask_height, mask_width) = image.shape[1:], mask.shape
-        raise UserError(
-            f"{pair.mask} has {mask_width} x {mask_height} pixels, and its image {pair.image} {width} x {height}; "
-            "put the mask back that belongs to the image, or take both out of the data set"
-        )
-    check_ids(np.flatnonzero(np.bincount(mask.ravel())), str(pair.mask))
-    return _Sample(image, torch.from_numpy(TRAIN_IDS[mask]))
+    read = read_pair(pair.image, pair.mask)
+    return _Sample(read.image, torch.from_numpy(TRAIN_IDS[read.mask]))
 
 
 def _check_folder(folder: Path, pairs: Sequence[Pair]) -> None:

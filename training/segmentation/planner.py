@@ -9,6 +9,7 @@ from training.common.sampler import Share
 from training.segmentation.augment import NUMBERS, Ranges, augment
 from training.segmentation.centroids import Centroids
 from training.segmentation.dataset import SegmentationSet
+from training.segmentation.pairs import read_pair
 
 
 class Planner:
@@ -32,3 +33,7 @@ class Planner:
             arguments=augment(share.uniforms(NUMBERS), points, has_point, self._ranges),
             items=images,
         )
+
+    def inspect(self, plan: Plan) -> None:
+        for image, mask in zip(*plan.files, strict=True):
+            read_pair(image, mask)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from PIL import Image
@@ -11,13 +9,11 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional
 
-from training.common.errors import UserError
 from training.common.loader import Plan
-from training.common.pixels import MEAN, STD, coloured, decode
-from training.common.reading import read_file
+from training.common.pixels import MEAN, STD, coloured
 from training.segmentation.augment import NEAREST_SHIFT, NUMPY, Augmentation, window
-from training.segmentation.dataset import decode_mask
-from training.segmentation.labels import IGNORED, TRAIN_IDS, check_ids
+from training.segmentation.labels import IGNORED, TRAIN_IDS
+from training.segmentation.pairs import read_pair
 
 
 class TorchInput:
@@ -31,13 +27,11 @@ class TorchInput:
         given = Augmentation(*plan.arguments)
         images, targets, sizes = [], [], []
         for index, (image_path, mask_path) in enumerate(zip(*plan.files, strict=True)):
-            image_file, mask_file = read_file(image_path), read_file(mask_path)
-            image, mask = decode(image_file, image_path), decode_mask(mask_file, mask_path)
-            _check(mask, mask_path, image, image_path)
-            image, target = self._pair(image, mask, Augmentation(*(values[index] for values in given)))
+            read = read_pair(image_path, mask_path)
+            image, target = self._pair(read.image, read.mask, Augmentation(*(values[index] for values in given)))
             images.append(image)
             targets.append(target)
-            sizes.append(len(image_file) + len(mask_file))
+            sizes.append(read.bytes)
         return (torch.stack(images), torch.stack(targets)), sizes
 
     def _pair(self, image: Tensor, mask: np.ndarray, given: Augmentation) -> tuple[Tensor, Tensor]:
@@ -60,15 +54,6 @@ class TorchInput:
         if given.flips:
             pixels, target = pixels.flip(2), target.flip(1)
         return functional.normalize(pixels / 255, list(MEAN), list(STD)), target
-
-
-def _check(mask: np.ndarray, mask_path: Path, image: Tensor, image_path: Path) -> None:
-    if mask.shape != image.shape[1:]:
-        raise UserError(
-            f"{mask_path} has {mask.shape[1]}x{mask.shape[0]} px and {image_path} {image.shape[2]}x{image.shape[1]} px; "
-            "both must have the same size"
-        )
-    check_ids(np.flatnonzero(np.bincount(mask.ravel(), minlength=256)), str(mask_path))
 
 
 def _resized(image: Tensor, start: np.ndarray, end: np.ndarray, size: np.ndarray, antialias: bool) -> Tensor:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from training.common.loader import Plan
+from training.common.pixels import decode
+from training.common.reading import read_file
 from training.common.sampler import Share
 from training.ssd.annotations import Annotations
 from training.ssd.augment import NUMBERS, Floats, augment
@@ -42,6 +44,10 @@ class Planner:
             files=([self._images / annotations.name(item) for item in items],),
             arguments=self._arguments(share, items),
         )
+
+    def inspect(self, plan: Plan) -> None:
+        for path in plan.files[0]:
+            decode(read_file(path), path)
 
     def _arguments(self, share: Share, items: list[int]) -> Arguments:
         boxes = [self._annotations.boxes(item) for item in items]
