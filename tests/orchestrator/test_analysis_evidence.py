@@ -211,3 +211,20 @@ def test_the_evidence_stands_in_the_row() -> None:
     assert row.evidence["caches"] == emptied(["node1", "node2"])
     assert row.evidence["read_bytes"] == row.evidence["distinct_bytes"] == {"node1": 100_000, "node2": 100_000}
     assert row.evidence["data_mounts"] == {"node1": MOUNT, "node2": MOUNT}
+
+
+@pytest.mark.parametrize(("fetched", "state"), [(70_000, "cold"), (40_000, "unproven")])
+def test_nodes_on_one_machine_are_judged_together(fetched: int, state: str) -> None:
+    """What one of them fetched the other finds in their page cache: 110,000 or 80,000 bytes of 120,000."""
+
+    def share(caches: Path, preflight: Path) -> None:
+        for node in ("node1", "node2"):
+            edit_json(preflight, "nodes", node, "boot_id", value="the same")
+
+    ranks = [
+        Rank(read_bytes=(0, 40_000), distinct_bytes=60_000),
+        Rank(read_bytes=(0, fetched), distinct_bytes=60_000),
+    ]
+    found, reasons = judged("cold", ranks, share)
+    assert found == state
+    assert reasons is None or "node1 and node2 fetched only 67% of the bytes" in reasons

@@ -5,7 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from training.common.loader import Ledger, Plan
 from training.common.sampler import Sampler
+
+MACHINES = [(0, 1), (0, 1), (2, 3), (2, 3)]
 
 
 def epoch_of(sampler, epoch):
@@ -46,6 +49,25 @@ def test_random_numbers_belong_to_the_place_in_the_epoch_and_not_to_the_rank():
     first = numbers(1, 0)
     assert first.shape == (12, 7) and len(np.unique(first)) == first.size
     assert first.min() >= 0 and first.max() < 1
+
+
+def test_a_file_is_counted_once_on_its_machine():
+    def drawn(random, epoch):
+        return random.integers(0, 6, 24)
+
+    samplers = [Sampler(24, rank, 4, 2, 3, drawn, machine_ranks=machine) for rank, machine in enumerate(MACHINES)]
+    ledgers = [Ledger(6, 0) for _ in samplers]
+    seen = {machine: set() for machine in MACHINES}
+    for epoch in range(2):
+        for step in range(samplers[0].steps_per_pass):
+            for machine, sampler, ledger in zip(MACHINES, samplers, ledgers, strict=True):
+                share = sampler.share(epoch, step)
+                seen[machine] |= set(share.items.tolist())
+                ledger.hand_out(Plan(share, [], ([],), ()), [10**item for item in share.items.tolist()])
+        for machine in set(MACHINES):
+            counted = [ledger.usage(0) for ledger, of in zip(ledgers, MACHINES, strict=True) if of == machine]
+            assert sum(usage.distinct_files for usage in counted) == len(seen[machine])
+            assert sum(usage.distinct_bytes for usage in counted) == sum(10**item for item in seen[machine])
 
 
 def test_epochs_and_seeds_differ_and_an_epoch_can_be_begun_anywhere():

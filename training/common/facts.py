@@ -11,18 +11,12 @@ from typing import Any
 
 import torch
 
-from training.common.gang import Gang
+from training.common.gang import Gang, boot_id
 from training.wire.job import NODE_VARIABLE, RUN_ID_VARIABLE
 from training.wire.release import content_hash
 
 _PACKAGES = {"torchvision": "torchvision", "numpy": "numpy", "pillow": "pillow"}
 _DALI_PACKAGES = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
-
-
-def boot_id() -> str | None:
-    """The kernel's id of this boot: processes that share it share a machine. None outside Linux."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text(encoding="ascii").strip() if path.exists() else None
 
 
 def node_name() -> str:

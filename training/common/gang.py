@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -18,7 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Gang:
-    """This rank's place. `backend` is None for a single process, which needs no group."""
+    """This rank's place. `backend` is None for a single process, which needs no group.
+
+    `machine_ranks` are those on this rank's machine, also where that stands for several nodes; None: only itself.
+    """
 
     rank: int
     local_rank: int
@@ -26,6 +31,7 @@ class Gang:
     node_rank: int
     device: torch.device
     backend: str | None
+    machine_ranks: tuple[int, ...] | None = None
 
     @classmethod
     def join(cls, local_rank: int, cuda: bool, backend: str) -> Gang:
@@ -43,7 +49,11 @@ class Gang:
         if world_size == 1:
             return cls(rank, local_rank, world_size, node_rank, device, None)
         dist.init_process_group(backend, device_id=device if backend == "nccl" else None)
-        return cls(rank, local_rank, world_size, node_rank, device, backend)
+        alone = cls(rank, local_rank, world_size, node_rank, device, backend)
+        boots: list[object] = [None] * world_size
+        dist.all_gather_object(boots, boot_id() or f"node {node_rank}")
+        mine = tuple(peer for peer, boot in enumerate(boots) if boot == boots[rank])
+        return dataclasses.replace(alone, machine_ranks=mine)
 
     def agree(self, failed: bool, proposal: int) -> tuple[bool, int]:
         """A barrier that also carries whether any rank failed, and rank 0's proposal. Waits for the GPU first."""
@@ -92,6 +102,12 @@ class Gang:
     @property
     def _talk_device(self) -> torch.device:
         return self.device if self.backend == "nccl" else torch.device("cpu")
+
+
+def boot_id() -> str | None:
+    """The kernel's id of this boot: processes that share it share a machine. None outside Linux."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="ascii").strip() if path.exists() else None
 
 
 def _device(local_rank: int, cuda: bool) -> torch.device:

@@ -26,7 +26,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a loader has read. `distinct_*` are the files of the batches handed out, each once, in all or in the first pass.
+    """What a loader has read. `distinct_*` are the files of the batches handed out, in all or in the first pass: each
+    once on its machine, see Ledger.
 
     `prefetched_images` is how many more it may have read ahead.
     """
@@ -63,15 +64,15 @@ class Plan:
     """What is to be done to the samples of a `share`, before any file is opened.
 
     `files` has the sample's files for each kind of file (images; or images and masks), `arguments` what the pipeline
-    needs beside: an array with a row per sample, or a list with an array per sample. `items` (B,) says whose files these
-    are, from 0 up to the planner's `items`, where the share's items say more than that.
+    needs beside: an array with a row per sample, or a list with an array per sample. `machine_items` is the share's, as
+    numbers of files from 0 up to the planner's `items`, where the share's items say more than that.
     """
 
     share: Share
     image_ids: list[int | str]
     files: tuple[list[Path], ...]
     arguments: tuple[Any, ...]
-    items: NDArray[np.int64] | None = None
+    machine_items: NDArray[np.int64] | None = None
 
 
 class Planner(Protocol):
@@ -97,30 +98,40 @@ def shares(sampler: Sampler, first_epoch: int) -> Iterator[Share]:
 
 @dataclass
 class Ledger:
-    """Counts the files of batches as they are handed out."""
+    """Counts the files of batches as they are handed out, each once on its machine.
+
+    A file that several ranks of a machine consume is counted by the first of them, in the order of steps and ranks: only
+    one of them fetches it from storage, the others find it in the page cache.
+    """
 
     items: int
     first_epoch: int
-    _bytes: NDArray[np.int64] = field(init=False, repr=False)  # of each item's files, 0 before it is handed out
+    _seen: NDArray[np.bool_] = field(init=False, repr=False)
+    _files: int = field(default=0, init=False)
+    _bytes: int = field(default=0, init=False)
     _first_pass_bytes: int = field(default=0, init=False)
-    _files_per_item: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        self._bytes = np.zeros(self.items, dtype=np.int64)
+        self._seen = np.zeros(self.items, dtype=np.bool_)
 
     def hand_out(self, plan: Plan, sizes: Iterable[int]) -> None:
         """Notes a batch. `sizes`, in bytes, has for each sample the sum over its files."""
-        self._files_per_item = len(plan.files)
-        items = plan.share.items if plan.items is None else plan.items
-        for item, size in zip(items.tolist(), sizes, strict=True):
-            if self._bytes[item] == 0 and plan.share.epoch == self.first_epoch:
-                self._first_pass_bytes += size
-            self._bytes[item] = size
+        share = plan.share
+        machine_items = share.machine_items if plan.machine_items is None else plan.machine_items
+        self._seen[machine_items[: share.row]] = True
+        for item, size in zip(machine_items[share.row].tolist(), sizes, strict=True):
+            if self._seen[item]:
+                continue
+            self._seen[item] = True
+            self._files += len(plan.files)
+            self._bytes += size
+            self._first_pass_bytes += size * (share.epoch == self.first_epoch)
+        self._seen[machine_items] = True
 
     def usage(self, prefetched_images: int) -> Usage:
         return Usage(
-            distinct_files=int((self._bytes > 0).sum()) * self._files_per_item,
-            distinct_bytes=int(self._bytes.sum()),
+            distinct_files=self._files,
+            distinct_bytes=self._bytes,
             first_pass_distinct_bytes=self._first_pass_bytes,
             prefetched_images=prefetched_images,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +18,23 @@ _NUMBERS_PER_BLOCK = 4  # Philox-4x64 makes four at a time
 
 @dataclass(frozen=True)
 class Share:
-    """One rank's part of one step: `items` (B,), of which the last `padded` repeat others to fill up the pass."""
+    """One rank's part of one step: `items` (B,), of which the last `padded` repeat others to fill up the pass.
+
+    It is row `row` of `machine_items` (L, B), the parts of the L ranks that share its machine and its page cache.
+    """
 
     epoch: int
     step: int
-    items: NDArray[np.int64]
+    machine_items: NDArray[np.int64]
+    row: int
     padded: int
     first_position: int
     seed: int
+
+    @property
+    def items(self) -> NDArray[np.int64]:
+        items: NDArray[np.int64] = self.machine_items[self.row]
+        return items
 
     def uniforms(self, count: int) -> NDArray[np.float64]:
         """(B, `count`) random numbers in [0, 1).
@@ -49,9 +58,20 @@ class Sampler:
     """
 
     def __init__(
-        self, length: int, rank: int, world_size: int, batch_per_gpu: int, seed: int, draw: Draw | None = None
+        self,
+        length: int,
+        rank: int,
+        world_size: int,
+        batch_per_gpu: int,
+        seed: int,
+        draw: Draw | None = None,
+        machine_ranks: Sequence[int] | None = None,
     ) -> None:
-        """`draw` makes the order of an epoch, `length` items; the default is a permutation of 0 … length - 1."""
+        """`draw` makes the order of an epoch, `length` items; the default is a permutation of 0 … length - 1.
+
+        `machine_ranks` are those on this rank's machine, itself among them; by default it is alone there.
+        """
+        self._machine_ranks = np.array([rank] if machine_ranks is None else machine_ranks)
         self.steps_per_pass = math.ceil(length / (world_size * batch_per_gpu))
         self.batch_per_gpu = batch_per_gpu
         self._length, self._rank, self._world_size, self._seed = length, rank, world_size, seed
@@ -63,12 +83,15 @@ class Sampler:
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._draw(np.random.default_rng([self._seed, epoch]), epoch)
         first = (step * self._world_size + self._rank) * self.batch_per_gpu
-        places = np.arange(first, first + self.batch_per_gpu)
+        firsts = (step * self._world_size + self._machine_ranks) * self.batch_per_gpu
+        places = firsts[:, None] + np.arange(self.batch_per_gpu)
+        row = int((self._machine_ranks == self._rank).argmax())
         return Share(
             epoch=epoch,
             step=step,
-            items=self._order[places % self._length],
-            padded=int((places >= self._length).sum()),
+            machine_items=self._order[places % self._length],
+            row=row,
+            padded=int((places[row] >= self._length).sum()),
             first_position=first,
             seed=self._seed,
         )

@@ -82,9 +82,9 @@ class Centroids:
         return order
 
     def locate(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Of B codes: the images (B,), the points (B, 2) in px, row first, and whether there is a point (B,)."""
+        """Of codes of any shape: the images, the points (…, 2) in px, row first, and whether there is a point."""
         has_point = codes >= self.images
-        images, points = codes.copy(), np.zeros((len(codes), 2))
+        images, points = codes.copy(), np.zeros((*codes.shape, 2))
         centroids = codes[has_point] - self.images
         images[has_point], points[has_point] = self.image[centroids], self.places[centroids]
         return images, points, has_point

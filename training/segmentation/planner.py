@@ -22,16 +22,17 @@ class Planner:
     def plan(self, share: Share) -> Plan:
         if self._centroids is None:
             count = len(share.items)
-            images, points, has_point = share.items, np.zeros((count, 2)), np.zeros(count, dtype=bool)
+            machine_items, points, has_point = share.machine_items, np.zeros((count, 2)), np.zeros(count, dtype=bool)
         else:
-            images, points, has_point = self._centroids.locate(share.items)
-        indices = images.tolist()
+            machine_items, _, _ = self._centroids.locate(share.machine_items)
+            _, points, has_point = self._centroids.locate(share.items)
+        indices = machine_items[share.row].tolist()
         return Plan(
             share=share,
             image_ids=[self._data.name(index) for index in indices],
             files=([self._data.image(index) for index in indices], [self._data.mask(index) for index in indices]),
             arguments=augment(share.uniforms(NUMBERS), points, has_point, self._ranges),
-            items=images,
+            machine_items=machine_items,
         )
 
     def inspect(self, plan: Plan) -> None:

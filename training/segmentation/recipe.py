@@ -140,7 +140,9 @@ class SegmentationRecipe:
         antialias = options.common.antialias
         draw = self._draw if self.centroids else None
         gang = place.gang
-        sampler = Sampler(len(self.data), gang.rank, gang.world_size, self.batch_per_gpu, place.seed, draw)
+        sampler = Sampler(
+            len(self.data), gang.rank, gang.world_size, self.batch_per_gpu, place.seed, draw, gang.machine_ranks
+        )
         ranges = Ranges(options.crop, options.scale_min, options.scale_max, options.color_aug)
 
         def torch_load() -> object:

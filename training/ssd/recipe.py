@@ -112,7 +112,14 @@ class SsdRecipe:
 
     def loader(self, synthetic: Inputs) -> Loader:
         place, antialias = self.place, self.options.common.antialias
-        sampler = Sampler(len(self.annotations), place.gang.rank, place.gang.world_size, self.batch_per_gpu, place.seed)
+        sampler = Sampler(
+            len(self.annotations),
+            place.gang.rank,
+            place.gang.world_size,
+            self.batch_per_gpu,
+            place.seed,
+            machine_ranks=place.gang.machine_ranks,
+        )
 
         def torch_load() -> object:
             from training.ssd.torch_input import TorchInput

@@ -161,8 +161,8 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class ClockStop:
-    """After the last step's barrier. `distinct_*` count the image files that this rank consumed, each once;
-    `first_pass_distinct_bytes` those of the first pass.
+    """After the last step's barrier. `distinct_*` count the files that this rank consumed, `first_pass_distinct_bytes`
+    those of the first pass: each once on its machine (boot id), for the first of its ranks that consumes it.
 
     `read_bytes` is the same counter as at the start of the clock; read-ahead and prefetched batches are in it.
     """

@@ -31,16 +31,22 @@ def judge(
     mounts: Mapping[str, Mapping[str, Any] | None],
     read_bytes: Mapping[str, int | None],
     distinct_bytes: Mapping[str, int | None],
+    machines: Sequence[Sequence[str]],
 ) -> Verdict:
     """The cache state, from what was done before the launch and what was read during the trial.
+
+    `machines` are the names of the nodes on each machine.
 
     `caches` is the record of `empty_caches` (null: it did not run). The byte counts are per node: of the first pass where
     cold was asked for, since re-reads of later passes would hide what a cache gave, else of the trial. Cold: the flush was
     acknowledged by every array node, caches were dropped on every node, no sample of files (images and masks apart) was
     resident, no FS-Cache lies under the mount, and each node fetched at least 90 % of the bytes of the distinct files that
-    it consumed. Warm: each fetched at most 10 %.
+    it consumed. Warm: each fetched at most 10 %. Nodes that share a machine share its page cache, and are judged together.
     """
-    bound = {node: _fetched_share(read_bytes.get(node), distinct_bytes.get(node)) for node in nodes}
+    bound = {
+        " and ".join(sharers): _fetched_share(_total(read_bytes, sharers), _total(distinct_bytes, sharers))
+        for sharers in machines
+    }
     reasons = [f"{node}: its counter of bytes read is not known" for node, share in bound.items() if share is None]
     shares = {node: share for node, share in bound.items() if share is not None}
     if asked == "warm":
@@ -92,6 +98,11 @@ def _of_mount(node: str, mount: Mapping[str, Any] | None) -> list[str]:
     if mount is None:
         return [f"{node}: its mount is not known"]
     return [f"{node}: FS-Cache is on for {mount['point']}"] if "fsc" in mount["options"].split(",") else []
+
+
+def _total(of_nodes: Mapping[str, int | None], nodes: Sequence[str]) -> int | None:
+    counts = [of_nodes.get(node) for node in nodes]
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _fetched_share(read: int | None, distinct: int | None) -> float | None:

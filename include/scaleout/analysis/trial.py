@@ -71,6 +71,14 @@ def _base(remains: Remains) -> dict[str, Any]:
     }
 
 
+def _machines(remains: Remains) -> list[list[str]]:
+    """The nodes by machine, as their boot ids tell."""
+    machines: dict[str, list[str]] = {}
+    for node in remains.trial.node_names:
+        machines.setdefault(remains.preflight.get(node, {}).get("boot_id") or node, []).append(node)
+    return list(machines.values())
+
+
 def _data_override(workload: Workload, starts: Sequence[RunStart]) -> dict[str, str]:
     images = next((start.dataset.images for start in starts if start.dataset), workload.dataset_images)
     if images == workload.dataset_images:
@@ -90,6 +98,7 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
         mounts=mounts,
         read_bytes=clocks.first_pass_read_bytes if cold else clocks.read_bytes,
         distinct_bytes=clocks.first_pass_distinct_bytes if cold else clocks.distinct_bytes,
+        machines=_machines(remains),
     )
     reasons: dict[str, str] = {}
     if verdict.reasons:
