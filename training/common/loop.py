@@ -107,7 +107,7 @@ class Loop:
             rate = self.learning_rate(self._epoch, first_pass_step + broken)
             raise TrainingError(
                 f"the loss is {values[broken]} at step {first_step + broken} (learning rate {rate:g}): "
-                "training has diverged; lower the learning rate (--lr)"
+                "training has diverged; lower the learning rate (--lr), or begin with pretrained weights"
             )
         if anywhere:
             raise TrainingError(
