@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from training.common.errors import TrainingError, UserError
@@ -104,7 +103,7 @@ def save(
     """
     began = time.perf_counter()
     path = folder / f"epoch_{epoch}.pt"
-    ranks = _gather((_random_states(gang.device), _plain(_buffers(model))), gang)
+    ranks = gang.gather((_random_states(gang.device), _plain(_buffers(model))))
 
     def attempt() -> CheckpointSaved | str:
         document = {
@@ -264,15 +263,6 @@ def _reseed(checkpoint: Checkpoint, gang: Gang) -> None:
 def _buffers(model: nn.Module) -> dict[str, Tensor]:
     kept = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name in kept}
-
-
-def _gather(value: object, gang: Gang) -> list[Any]:
-    """Every rank's value, by rank, on rank 0; elsewhere nothing."""
-    if gang.backend is None:
-        return [value]
-    values: list[Any] = [None] * gang.world_size
-    dist.gather_object(value, values if gang.rank == 0 else None)
-    return values
 
 
 def _plain(value: Any) -> Any:

@@ -94,6 +94,14 @@ class Gang:
             raise UserError(str(problem))
         return value  # type: ignore[return-value]
 
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, by rank, on rank 0; elsewhere nothing."""
+        if self.backend is None:
+            return [value]
+        values: list[T] | None = [value] * self.world_size if self.rank == 0 else None
+        dist.gather_object(value, values)
+        return values or []
+
     def leave(self) -> None:
         """Ends the group. Only for a run that went well: after a failure the peers may be gone."""
         if self.backend is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
@@ -11,9 +12,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from training.common import facts
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.workers import keep_what_was_inherited, worker_died
+from training.wire.events import RunStart
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 
@@ -107,7 +110,7 @@ def together(gang: Gang, part: Callable[[], T], join: Callable[[list[T]], R]) ->
         mine = part()
     except UserError as error:
         problem = str(error)
-    parts = _gather(gang, (problem, mine))
+    parts = gang.gather((problem, mine))
 
     def result() -> R:
         for problem, _ in parts:
@@ -118,10 +121,38 @@ def together(gang: Gang, part: Callable[[], T], join: Callable[[list[T]], R]) ->
     return gang.share(result)
 
 
-def _gather(gang: Gang, mine: Any) -> list[Any]:
-    """On rank 0 every rank's value, elsewhere nothing."""
-    if gang.backend is None:
-        return [mine]
-    everyone: list[Any] | None = [None] * gang.world_size if gang.rank == 0 else None
-    dist.gather_object(mine, everyone, dst=0)
-    return everyone or []
+def start_event(
+    *,
+    program: str,
+    model_name: str,
+    model: nn.Module,
+    classes: list[str],
+    gang: Gang,
+    precision: str,
+    seed: int,
+    batch: int,
+    workers: int,
+    epochs: int,
+    binding: str,
+) -> RunStart:
+    """The first event of a run that only infers; `epochs` of training are behind the weights."""
+    return RunStart(
+        program=program,
+        argv=sys.argv[1:],
+        model=model_name,
+        classes=classes,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        ddp="none",
+        precision=precision,
+        loader="torch",
+        seed=seed,
+        batch_per_gpu=batch,
+        global_batch=batch * gang.world_size,
+        num_workers=workers,
+        learning_rate=0.0,
+        length={},
+        dataset=None,
+        first_epoch=epochs,
+        binding=binding,
+        **facts.place(gang, "none"),
+    )

@@ -93,6 +93,11 @@ class Report:
             self._summary.close()
 
 
+def three_digits(value: float | None) -> str:
+    """`0.271`, or `-` for what is not defined."""
+    return "-" if value is None else f"{value:.3f}"
+
+
 def _open(path: Path) -> Any:
     try:
         return path.open("w", encoding="utf-8")

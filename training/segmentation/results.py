@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.common.program import Write
-from training.common.report import Report
+from training.common.report import Report, three_digits
 from training.segmentation.evaluate import Result
 from training.wire.events import Evaluation
 
@@ -24,13 +24,9 @@ def tell(result: Result, epoch: int, write: Write, report: Report) -> None:
         report.say(f"epoch {epoch}: no mIoU: no pixel of the {result.images} validation images counts")
         return
     report.say(
-        f"epoch {epoch}: mIoU {_three_digits(result.mean_iou)}, "
-        f"pixel accuracy {_three_digits(result.pixel_accuracy)}, loss {_three_digits(result.loss)} "
+        f"epoch {epoch}: mIoU {three_digits(result.mean_iou)}, "
+        f"pixel accuracy {three_digits(result.pixel_accuracy)}, loss {three_digits(result.loss)} "
         f"on {result.images} images, {result.seconds:.1f} s"
     )
-    report.say(", ".join(f"{name} {_three_digits(value)}" for name, value in result.class_iou.items()))
+    report.say(", ".join(f"{name} {three_digits(value)}" for name, value in result.class_iou.items()))
     report.log([epoch], {"mIoU": result.mean_iou})
-
-
-def _three_digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from training.common.binding import Binding
 from training.common.checkpoint import Checkpoint, check, load
 from training.common.errors import UserError
 from training.common.gang import Gang
+from training.common.inference import start_event
 from training.common.precision import Precision
 from training.common.program import Write
 from training.common.report import Report
@@ -24,7 +24,6 @@ from training.segmentation.evaluate import evaluate
 from training.segmentation.labels import CLASS_NAMES
 from training.segmentation.recipe import PROGRAM, SegmentationRecipe, pairs
 from training.segmentation.results import tell
-from training.wire.events import RunStart
 
 
 def train(options: Options, binding: Binding, write: Write) -> None:
@@ -75,25 +74,18 @@ def validate(options: Options, binding: Binding, write: Write) -> None:
     model = model.to(gang.device, memory_format=layout)
     workers = facts.useful_workers(options.num_workers, gang.device)
     write(
-        RunStart(
+        start_event(
             program=PROGRAM,
-            argv=sys.argv[1:],
-            model=options.arch,
+            model_name=options.arch,
+            model=model,
             classes=list(CLASS_NAMES),
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            ddp="none",
+            gang=gang,
             precision=precision.name,
-            loader="torch",
             seed=checkpoint.seed,
-            batch_per_gpu=options.eval_batch,
-            global_batch=options.eval_batch * gang.world_size,
-            num_workers=workers,
-            learning_rate=0.0,
-            length={},
-            dataset=None,
-            first_epoch=checkpoint.epoch,
+            batch=options.eval_batch,
+            workers=workers,
+            epochs=checkpoint.epoch,
             binding=binding.reason,
-            **facts.place(gang, "none"),
         )
     )
     with Report(gang.rank, gang.world_size, common.json_summary) as report:

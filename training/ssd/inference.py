@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +13,7 @@ from training.common.benchmark import tell_rates
 from training.common.binding import Binding
 from training.common.checkpoint import check, load
 from training.common.gang import Gang
+from training.common.inference import start_event
 from training.common.precision import Precision
 from training.common.program import Write
 from training.common.report import Report
@@ -23,7 +23,6 @@ from training.ssd.model import SSD300
 from training.ssd.recipe import PROGRAM, model_name
 from training.ssd.reference_checkpoint import is_reference_ssd, load_reference_ssd
 from training.ssd.results import tell
-from training.wire.events import RunStart
 
 
 @dataclass(frozen=True)
@@ -52,25 +51,18 @@ def infer(options: Options, binding: Binding, write: Write) -> None:
     called = torch.compile(model, mode=common.compile_mode) if common.compile_mode else model
     workers = facts.useful_workers(options.num_workers, gang.device)
     write(
-        RunStart(
+        start_event(
             program=PROGRAM,
-            argv=sys.argv[1:],
-            model=model_name(options),
+            model_name=model_name(options),
+            model=model,
             classes=weights.classes,
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            ddp="none",
+            gang=gang,
             precision=precision.name,
-            loader="torch",
             seed=options.seed or 0,
-            batch_per_gpu=options.eval_batch,
-            global_batch=options.eval_batch * gang.world_size,
-            num_workers=workers,
-            learning_rate=0.0,
-            length={},
-            dataset=None,
-            first_epoch=weights.epochs,
+            batch=options.eval_batch,
+            workers=workers,
+            epochs=weights.epochs,
             binding=binding.reason,
-            **facts.place(gang, "none"),
         )
     )
     with Report(gang.rank, gang.world_size, common.json_summary) as report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.common.program import Write
-from training.common.report import Report
+from training.common.report import Report, three_digits
 from training.ssd.evaluate import Result
 from training.wire.events import Evaluation
 
@@ -25,14 +25,10 @@ def tell(result: Result, epoch: int, write: Write, report: Report) -> None:
         return
     shown = ("AP", "AP50", "AP75")
     report.say(
-        f"epoch {epoch}: {', '.join(f'{name} {_three_digits(result.metrics[name])}' for name in shown)} "
+        f"epoch {epoch}: {', '.join(f'{name} {three_digits(result.metrics[name])}' for name in shown)} "
         f"on {result.images} images, {result.detections} detections, {result.seconds:.1f} s"
     )
-    report.say(", ".join(f"{name} {_three_digits(value)}" for name, value in result.class_ap.items()))
+    report.say(", ".join(f"{name} {three_digits(value)}" for name, value in result.class_ap.items()))
     if result.unknown_classes:
         report.say(f"never trained on and counted as 0: {', '.join(result.unknown_classes)}")
     report.log([epoch], {"mAP": result.metrics["AP"]})
-
-
-def _three_digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
