@@ -50,5 +50,9 @@ class GangError(ScaleoutError):
     """The processes of a trial did not all succeed; the message names the first cause."""
 
 
+class SupersededError(GangError):
+    """A newer attempt holds the gang now; this one has no say in it any more."""
+
+
 class MissingResultsError(ScaleoutError):
     """Trials of the sweep have no figures."""

@@ -51,6 +51,14 @@ class PrivateCluster:
         for session in daemon.children():
             session.kill()
 
+    def stop_daemon(self, name: str) -> None:
+        """Kills a host's daemon and the processes that serve its connections, not what they started."""
+        daemon = self.host(name).daemon()
+        assert daemon is not None
+        sessions = daemon.children()
+        for process in (daemon, *sessions):
+            process.kill()
+
 
 def make(folder: Path, nodes: Sequence[str]) -> PrivateCluster:
     """A cluster of these nodes and a stand-in array of four, not yet up."""

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from training.common import facts
 from training.common.errors import UserError
 from training.common.gang import Gang
+from training.common.life import beat
 from training.common.workers import keep_what_was_inherited, worker_died
 from training.wire.events import RunStart
 
@@ -76,6 +77,7 @@ def read_ahead(read: Callable[[Sequence[int]], T], blocks: Sequence[Sequence[int
         for result, problem in results:
             if problem is not None:
                 raise UserError(problem)
+            beat()
             yield result
     except RuntimeError as error:
         raise worker_died(error) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from training.common import life
 from training.common.errors import TrainingError, fail, one_line
 from training.wire.events import Body, EventLog, RunEnd
 from training.wire.job import EVENTS_FILE, rank_folder
@@ -22,10 +23,12 @@ def run(program: Callable[[Write], None], events: Path | None) -> None:
     with a traceback, of which torch elastic is told.
     """
     if events is None:
+        life.begin(None)
         _run(program, lambda _: None)
         return
     rank = int(os.environ.get("RANK", "0"))
     with EventLog(events / rank_folder(rank) / EVENTS_FILE, rank) as log:
+        life.begin(log)
         _run(program, log.write)
 
 

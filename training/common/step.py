@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from training.common.life import beat
 from training.common.precision import Precision
 
 Inputs = tuple[Tensor, ...]
@@ -33,6 +34,7 @@ class Training:
 
     def step(self, inputs: Inputs) -> Tensor:
         """Forward, backward, update. The loss stays on the device, so the host need not wait for it."""
+        beat()  # here: of a gang that hangs, the rank that never came this far is the oldest
         self.optimizer.zero_grad(set_to_none=True)
         with self.precision.autocast():
             loss = self.loss(inputs)

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from training.node.ranks import UNKNOWN_END
 from training.wire.events import RunEnd, read_events
 from training.wire.job import EVENTS_FILE, RankError
 from training.wire.schema import WireError
 
 
-def first_rank_error(folder: Path) -> RankError | None:
-    """The earliest failure that a rank told; None when no rank told any (killed ranks tell nothing)."""
-    errors = [error for path in folder.glob(f"rank*/{EVENTS_FILE}") for error in _errors(path)]
-    return min(errors, key=lambda error: error.t_wall_s, default=None)
+def first_rank_error(folder: Path, seen: Sequence[RankError] = ()) -> RankError | None:
+    """The earliest failure of a rank; None when none failed. `seen`: how processes of ranks were seen to end.
+
+    A rank that told how it ended is believed; one that was killed had no time to tell. An end of which nothing is known
+    counts where there is no better.
+    """
+    told = {rank: error for path in folder.glob(f"rank*/{EVENTS_FILE}") for rank, error in _told(path)}
+    errors = [error for error in told.values() if error] + [error for error in seen if error.rank not in told]
+    return min(errors, key=lambda error: (error.error == UNKNOWN_END, error.t_wall_s), default=None)
 
 
-def _errors(path: Path) -> list[RankError]:
+def _told(path: Path) -> list[tuple[int, RankError | None]]:
+    """What a rank told of its end, if it did: an error, or None."""
     try:
         return [
-            RankError(event.rank, event.t_wall_s, event.body.error)
+            (event.rank, None if event.body.error is None else RankError(event.rank, event.t_wall_s, event.body.error))
             for event in read_events(path)
-            if isinstance(event.body, RunEnd) and event.body.error is not None
+            if isinstance(event.body, RunEnd)
         ]
     except WireError as error:  # a damaged log is told as the failure that it is, when the trial is collected
         print(error, flush=True)

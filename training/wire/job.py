@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from training.wire import VERSION
@@ -12,9 +12,11 @@ EXIT_FILE = "exit.json"
 LOG_FILE = "log"
 TELEMETRY_FILE = "telemetry.jsonl"
 EVENTS_FILE = "events.jsonl"
+STACKS_FILE = "stacks.txt"
 
 RUN_ID_VARIABLE = "SCALEOUT_RUN_ID"
 NODE_VARIABLE = "SCALEOUT_NODE"
+RUN_FOLDER_VARIABLE = "SCALEOUT_RUN_FOLDER"
 
 
 def rank_folder(rank: int) -> str:
@@ -46,12 +48,13 @@ class Job:
     wire_version: int = VERSION
 
 
-ExitState = Literal["succeeded", "failed", "stopped", "lease_expired", "timed_out"]
+ExitState = Literal["succeeded", "failed", "stopped", "lease_expired", "timed_out", "stalled", "lost"]
+PartState = Literal["absent", "running", "over", "dead"]
 
 
 @dataclass(frozen=True)
 class RankError:
-    """What a global rank said of its own failure, and when (Unix time)."""
+    """Why a global rank failed, in its own words or as its process was seen to end, and when (Unix time)."""
 
     rank: int
     t_wall_s: float
@@ -59,10 +62,23 @@ class RankError:
 
 
 @dataclass(frozen=True)
-class ExitStatus:
-    """How one node's part of a gang ended. `exit_code` and `signal` are the launcher's; exactly one is null.
+class RankProgress:
+    """The last sign of life in a global rank's event log: the kind of its last event, and when the log was last touched.
 
-    `rank_error` is the first failure that a rank of this node told, null where none did.
+    `t_wall_s` is Unix time; a rank touches its log at every step, also where no event is due.
+    """
+
+    rank: int
+    t_wall_s: float
+    last_event: str
+
+
+@dataclass(frozen=True)
+class ExitStatus:
+    """How one node's part of a gang ended. `exit_code` and `signal` are the launcher's; at most one is not null.
+
+    `stalled`: ended because no rank of the gang made progress. `lost`: its supervisor was killed or failed.
+    `rank_error` is the first failure of a rank of this node, null where none failed. `progress` has each rank that began.
     `left_processes` counts descendants that could not be ended (it is 0, or something is badly wrong).
     """
 
@@ -77,4 +93,5 @@ class ExitStatus:
     left_processes: int
     rank_error: RankError | None
     log_tail: list[str]
+    progress: list[RankProgress] = field(default_factory=list)
     wire_version: int = VERSION

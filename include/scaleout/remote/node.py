@@ -44,6 +44,7 @@ class Node:
     def __init__(self, target: Target, connection: asyncssh.SSHClientConnection, python: str, home: str) -> None:
         self.name = target.name
         self.host = target.host
+        self._target = target
         self.connection = connection
         self.python = python
         self.home = home
@@ -51,6 +52,11 @@ class Node:
     def path(self, path: str) -> str:
         """`~/x` as an absolute path on the node."""
         return self.home + path[1:] if path == "~" or path.startswith("~/") else path
+
+    async def reconnect(self, timeout_s: float) -> None:
+        """Gives up the connection for a new one, which all who hold this node use from now on. Raises NodeError."""
+        self.connection.abort()
+        self.connection = await _opened(self._target, timeout_s)
 
     async def run(self, command: list[str], *, stdin: bytes = b"", timeout_s: float) -> Answer:
         """Runs an argument vector to its end. Raises NodeError (lost connection, time limit)."""
@@ -90,9 +96,19 @@ class Node:
 
 async def connect(target: Target, python: str, timeout_s: float) -> Node:
     """Opens a connection; the host key must be the known one. Raises NodeError with what to do next."""
+    connection = await _opened(target, timeout_s)
+    try:
+        _, home, _ = await _run(target.name, connection, "printf '%s' \"$HOME\"", b"", timeout_s)
+    except BaseException:
+        connection.abort()
+        raise
+    return Node(target, connection, python, _text(home))
+
+
+async def _opened(target: Target, timeout_s: float) -> asyncssh.SSHClientConnection:
     where = f"{target.host}:{target.port}"
     try:
-        connection = await asyncio.wait_for(asyncssh.connect(**_options(target, timeout_s)), timeout_s)
+        return await asyncio.wait_for(asyncssh.connect(**_options(target, timeout_s)), timeout_s)
     except TimeoutError:
         raise NodeError(target.name, f"{where} did not answer within {timeout_s:g} s: is the node up?") from None
     except asyncssh.HostKeyNotVerifiable:
@@ -106,12 +122,6 @@ async def connect(target: Target, python: str, timeout_s: float) -> Node:
         ) from None
     except (asyncssh.Error, OSError, ValueError) as error:
         raise NodeError(target.name, f"cannot connect to {where}: {error}") from None
-    try:
-        _, home, _ = await _run(target.name, connection, "printf '%s' \"$HOME\"", b"", timeout_s)
-    except BaseException:
-        connection.abort()
-        raise
-    return Node(target, connection, python, _text(home))
 
 
 def _options(target: Target, timeout_s: float) -> dict[str, Any]:

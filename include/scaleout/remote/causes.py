@@ -1,0 +1,89 @@
+"""Why a gang did not succeed: the first cause, not what only followed from it. Pure, but for the tasks that it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaleout.errors import GangError, NodeError, SupersededError
+from scaleout.remote.part import Part
+from training.wire.job import ExitStatus, RankProgress
+
+# What a rank says that has only noticed the fall of another: sockets that the other end closed, collectives that timed out.
+NOTICED = re.compile(
+    r"connection (was )?(closed|reset|refused)|closed by (remote )?peer|broken pipe|socket (timeout|closed)|"
+    r"remote process exited|unhandled system error|watchdog caught|timed out (waiting|after)|SIGABRT|SIGTERM",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, order=True)
+class _Failure:
+    """Why one part did not succeed. The least is the first cause; what merely was stopped comes after all others.
+
+    A rank that told an error was not merely stopped, even if its launcher had not ended yet when a peer's had.
+    """
+
+    was_stopped: bool
+    only_noticed: bool
+    at_wall_s: float
+    sentence: str
+
+
+def first_cause(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangError | None:
+    """None when every part succeeded."""
+    for _, task in ended:
+        if not task.cancelled() and isinstance(task.exception(), SupersededError):
+            return SupersededError(str(task.exception()))
+    stalled = _stalled(ended)
+    if stalled is not None:
+        return stalled
+    failures = [failure for part, task in ended if (failure := _failure(part, task))]
+    return GangError(min(failures).sentence) if failures else None
+
+
+def _failure(part: Part, task: asyncio.Task[ExitStatus]) -> _Failure | None:
+    name = part.place.node.name
+    if task.cancelled():
+        return _Failure(True, False, part.ended_wall_s, f"{name}: did not answer when it was told to stop")
+    error = task.exception()
+    if error is not None:
+        if not isinstance(error, NodeError):
+            raise error
+        return _Failure(False, False, part.ended_wall_s, str(error))
+    status = task.result()
+    return None if status.state == "succeeded" else _of_status(status, part.clock_ahead_s)
+
+
+def _of_status(status: ExitStatus, clock_ahead_s: float) -> _Failure:
+    tail = "; the end of its log:\n" + "\n".join(f"    {line}" for line in status.log_tail) if status.log_tail else ""
+    error = status.rank_error
+    if error is not None:
+        sentence = f"{status.node}: rank {error.rank}: {error.error} ({status.state}: {status.reason}){tail}"
+        return _Failure(False, bool(NOTICED.search(error.error)), error.t_wall_s - clock_ahead_s, sentence)
+    sentence = f"{status.node}: {status.state}: {status.reason}{tail}"
+    return _Failure(status.state == "stopped", False, status.ended_wall_s - clock_ahead_s, sentence)
+
+
+def _stalled(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangError | None:
+    """The rank whose last sign of life is oldest, when the gang was ended because none made progress."""
+    if not any(part.told_to_stall for part, _ in ended):
+        return None
+    found: list[tuple[float, Part, RankProgress]] = [
+        (rank.t_wall_s - part.clock_ahead_s, part, rank)
+        for part, task in ended
+        if not task.cancelled() and task.exception() is None and task.result().state == "stalled"
+        for rank in task.result().progress
+    ]
+    if not found:
+        names = ", ".join(part.place.node.name for part, _ in ended)
+        return GangError(f"{names}: no rank began an event log in time: the gang made no progress, and was stopped")
+    oldest, part, rank = min(found, key=lambda entry: entry[0])
+    ahead = sorted(entry[0] for entry in found)[-1] - oldest
+    return GangError(
+        f"{part.place.node.name}: rank {rank.rank}: no progress, and the gang was stopped; its last sign of life, after "
+        f"{rank.last_event!r}, is the oldest, {ahead:.1f} s before the newest of the gang; stacks are in "
+        f"{part.place.folder}/stacks.txt, which is collected"
+    )
