@@ -237,9 +237,12 @@ def test_a_progress_bar_comes_as_its_last_state(session: Start, run_id: str, tmp
 
 def test_a_full_disk_does_not_hide_how_it_ended(session: Start, run_id: str, small_disk: Path) -> None:
     one = session("start", small_disk / "run")
-    one.begin(job(run_id, "echo up; head -c 3000000 /dev/zero > fill; echo no room >&2; exit 3", cwd=str(small_disk)))
+    script = "echo up; head -c 3000000 /dev/zero > fill; echo no room >&2; sleep 0.5; exit 3"
+    one.begin(job(run_id, script, cwd=str(small_disk), telemetry_interval_s=0.1))
     said = one.end()[1]
-    assert (said[-1]["exit"]["state"], said[-1]["exit"]["exit_code"]) == ("failed", 3)
+    status = said[-1]["exit"]
+    assert (status["state"], status["exit_code"]) == ("failed", 3)
+    assert status["reason"] == f"exit status 3; the disk of {small_disk}/run is full (0 bytes are free)"
     again = session("attach", small_disk / "run", "0").end()[1]
     assert again[-1] == said[-1]
 

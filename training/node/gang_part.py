@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -33,6 +34,7 @@ STOP_FILE = "stop"
 STALL_FILE = "stall"
 RESERVE_FILE = "exit.reserve"
 RESERVE_BYTES = 65536
+FULL_BYTES = 2 * RESERVE_BYTES
 TAIL_LINES = 25
 TAIL_BYTES = 65536
 COMMAND_NOT_FOUND = 127
@@ -90,7 +92,7 @@ class GangPart:
             state=state,
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            reason=reason,
+            reason=reason + _full_disk(self._folder),
             started_wall_s=self._started_wall_s,
             ended_wall_s=time.time(),
             ended_processes=len(self._ended),
@@ -166,6 +168,12 @@ def _end_by_clock(job: Job, lease: Lease, deadline: float | None) -> tuple[ExitS
     if deadline is not None and time.monotonic() > deadline:
         return "timed_out", f"still running after its limit of {job.timeout_s:g} s"
     return None
+
+
+def _full_disk(folder: Path) -> str:
+    """What a rank that could write no more had no room to say."""
+    free = shutil.disk_usage(folder).free
+    return f"; the disk of {folder} is full ({free} bytes are free)" if free < FULL_BYTES else ""
 
 
 def _tail(log: Path) -> list[str]:

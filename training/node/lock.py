@@ -4,50 +4,94 @@ Usage: lock.py acquire|renew|release|show|break ROOT RECORD
 
 RECORD is a JSON object with `run_id`, `owner`, `host`, `pid`, `ttl_s`. The file is in ROOT/lock.json; changes to it are
 serialised by flock on ROOT/lock.guard. The holder may acquire again; a lock that was not renewed for its `ttl_s` is free.
-Prints {"held": bool, "by": {...} or null, "age_s": seconds since renewal or null}.
+Prints {"held": bool, "by": {...} or null, "age_s": seconds since renewal or null, "damaged": the file holds no record}.
+
+Ages are those of the kernel's clock since boot, which nobody sets. After a reboot they count from it: what was renewed
+before is as old as the boot at least.
 """
 
 import fcntl
 import json
+import math
 import os
 import sys
 import time
 from pathlib import Path
 
 NUMBER = (int, float)
-KEYS = {"run_id": str, "owner": str, "host": str, "pid": int, "ttl_s": NUMBER, "renewed_wall_s": NUMBER}
+KEYS = {
+    "run_id": str, "owner": str, "host": str, "pid": int, "ttl_s": NUMBER,
+    "taken_wall_s": NUMBER, "boot_id": str, "renewed_boot_s": NUMBER,
+}  # fmt: skip
+DAMAGED = "damaged"
 
 
 def read(path):
-    """The record, or None where there is no lock. Raises ValueError for a file that is none."""
+    """The record, None where there is no lock, DAMAGED for a file that is none."""
     try:
         held = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except (ValueError, RecursionError):
+        return DAMAGED
     if not isinstance(held, dict) or not all(isinstance(held.get(key), kind) for key, kind in KEYS.items()):
-        raise ValueError(held)
-    return held
+        return DAMAGED
+    return held if all(math.isfinite(held[key]) for key, kind in KEYS.items() if kind is NUMBER) else DAMAGED
 
 
 def write(path, record):
+    """Replaces the file; one that was cut off by a loss of power would be damaged, so it goes to the disk first."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps({**record, "renewed_wall_s": time.time()}))
+    with partial.open("w") as out:
+        json.dump({**record, "boot_id": boot_id(), "renewed_boot_s": since_boot_s()}, out)
+        out.flush()
+        os.fsync(out.fileno())
     partial.replace(path)
 
 
-def is_free(held, run_id):
-    return held is None or held["run_id"] == run_id or time.time() - held["renewed_wall_s"] > held["ttl_s"]
+def boot_id():
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def since_boot_s():
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def age_s(held):
+    """Seconds since the last renewal, at least."""
+    return since_boot_s() - (held["renewed_boot_s"] if held["boot_id"] == boot_id() else 0)
+
+
+def is_by(held, run_id):
+    return isinstance(held, dict) and held["run_id"] == run_id
+
+
+def acquire(path, held, wanted):
+    if is_by(held, wanted["run_id"]):
+        write(path, {**wanted, "taken_wall_s": held["taken_wall_s"]})
+    elif held is None or (held != DAMAGED and age_s(held) > held["ttl_s"]):
+        write(path, {**wanted, "taken_wall_s": time.time()})
 
 
 def act(action, path, wanted):
     held = read(path)
-    mine = held is not None and held["run_id"] == wanted.get("run_id")
-    if action == "acquire" and is_free(held, wanted["run_id"]):
-        write(path, wanted)
+    mine = is_by(held, wanted["run_id"])
+    if action == "acquire":
+        acquire(path, held, wanted)
     elif action == "renew" and mine:
         write(path, held)
     elif (action == "release" and mine) or action == "break":
         path.unlink(missing_ok=True)
+
+
+def answer(held, run_id):
+    known = held if isinstance(held, dict) else None
+    return {
+        "held": is_by(held, run_id),
+        "by": known,
+        "age_s": age_s(known) if known else None,
+        "damaged": held == DAMAGED,
+    }
 
 
 def main():
@@ -57,16 +101,10 @@ def main():
         with (root / "lock.guard").open("a") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
             act(action, root / "lock.json", record)
-            held = read(root / "lock.json")
+            print(json.dumps(answer(read(root / "lock.json"), record["run_id"])))
     except OSError as error:
-        print(f"{root}: the lock cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"{root}: the lock cannot be read or written: {error.strerror}", file=sys.stderr)
         return 1
-    except ValueError:
-        print(f"{root}/lock.json is damaged: remove it when no sweep runs", file=sys.stderr)
-        return 1
-    mine = held is not None and held["run_id"] == record.get("run_id")
-    age_s = None if held is None else time.time() - held["renewed_wall_s"]
-    print(json.dumps({"held": mine, "by": held, "age_s": age_s}))
     return 0
 
 

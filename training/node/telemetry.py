@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,13 @@ class Telemetry:
         self._thread.join()
 
     def _run(self) -> None:
+        """Until it is told to stop, or the disk is full: the gang may well go on without."""
+        try:
+            self._sample_all()
+        except OSError as error:
+            print(f"telemetry ends: {error}", file=sys.stderr, flush=True)
+
+    def _sample_all(self) -> None:
         gpus = Gpus()
         with self._path.open("a", encoding="utf-8") as out:
             last = time.monotonic()
