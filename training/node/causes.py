@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from training.node.ranks import UNKNOWN_END
+from training.wire.causes import only_noticed
 from training.wire.events import RunEnd, read_events
 from training.wire.job import EVENTS_FILE, RankError
 from training.wire.schema import WireError
@@ -14,12 +15,16 @@ from training.wire.schema import WireError
 def first_rank_error(folder: Path, seen: Sequence[RankError] = ()) -> RankError | None:
     """The earliest failure of a rank; None when none failed. `seen`: how processes of ranks were seen to end.
 
-    A rank that told how it ended is believed; one that was killed had no time to tell. An end of which nothing is known
-    counts where there is no better.
+    A rank that told how it ended is believed; one that was killed had no time to tell. One that only noticed the fall of
+    another counts where there is no better, and an end of which nothing is known last of all.
     """
     told = {rank: error for path in folder.glob(f"rank*/{EVENTS_FILE}") for rank, error in _told(path)}
     errors = [error for error in told.values() if error] + [error for error in seen if error.rank not in told]
-    return min(errors, key=lambda error: (error.error == UNKNOWN_END, error.t_wall_s), default=None)
+    return min(errors, key=_order, default=None)
+
+
+def _order(error: RankError) -> tuple[bool, bool, float]:
+    return error.error == UNKNOWN_END, only_noticed(error.error), error.t_wall_s
 
 
 def _told(path: Path) -> list[tuple[int, RankError | None]]:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaleout.errors import GangError, NodeError, SupersededError
 from scaleout.remote.part import Part
+from training.wire.causes import only_noticed
 from training.wire.job import ExitStatus, RankProgress
-
-# What a rank says that has only noticed the fall of another: sockets that the other end closed, collectives that timed out.
-NOTICED = re.compile(
-    r"connection (was )?(closed|reset|refused)|closed by (remote )?peer|broken pipe|socket (timeout|closed)|"
-    r"remote process exited|unhandled system error|watchdog caught|timed out (waiting|after)|SIGABRT|SIGTERM",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, order=True)
@@ -62,7 +55,7 @@ def _of_status(status: ExitStatus, clock_ahead_s: float) -> _Failure:
     error = status.rank_error
     if error is not None:
         sentence = f"{status.node}: rank {error.rank}: {error.error} ({status.state}: {status.reason}){tail}"
-        return _Failure(False, bool(NOTICED.search(error.error)), error.t_wall_s - clock_ahead_s, sentence)
+        return _Failure(False, only_noticed(error.error), error.t_wall_s - clock_ahead_s, sentence)
     sentence = f"{status.node}: {status.state}: {status.reason}{tail}"
     return _Failure(status.state == "stopped", False, status.ended_wall_s - clock_ahead_s, sentence)
 
