@@ -12,14 +12,16 @@ from training.wire.job import EVENTS_FILE, RankError
 from training.wire.schema import WireError
 
 
-def first_rank_error(folder: Path, seen: Sequence[RankError] = ()) -> RankError | None:
+def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: float) -> RankError | None:
     """The earliest failure of a rank; None when none failed. `seen`: how processes of ranks were seen to end.
 
     A rank that told how it ended is believed; one that was killed had no time to tell. One that only noticed the fall of
-    another counts where there is no better, and an end of which nothing is known last of all.
+    another counts where there is no better, and an end of which nothing is known last of all. What a rank told after
+    `until_wall_s`, when its part was being ended, followed from that.
     """
     told = {rank: error for path in folder.glob(f"rank*/{EVENTS_FILE}") for rank, error in _told(path)}
-    errors = [error for error in told.values() if error] + [error for error in seen if error.rank not in told]
+    errors = [error for error in told.values() if error and error.t_wall_s <= until_wall_s]
+    errors += [error for error in seen if error.rank not in told]
     return min(errors, key=_order, default=None)
 
 

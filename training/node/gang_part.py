@@ -64,7 +64,7 @@ class GangPart:
         self._job, self._folder = job, folder
         self._asked_to_stop = False
         self._guardian = os.getppid()
-        self._started_wall_s = time.time()
+        self._started_wall_s = self._decided_wall_s = time.time()
         self._errors: list[RankError] = []
         self._progress: list[RankProgress] = []
         self._ended: set[int] = set()
@@ -80,6 +80,7 @@ class GangPart:
             return
         with Telemetry(self._folder / TELEMETRY_FILE, self._job.telemetry_interval_s, all_descendants):
             state, reason = self._watch(launcher)
+            self._decided_wall_s = time.time()
             if state == "stalled":
                 self._note_stall()
             self._ended = end_descendants(self._job.grace_s, launcher)
@@ -97,7 +98,7 @@ class GangPart:
             ended_wall_s=time.time(),
             ended_processes=len(self._ended),
             left_processes=len(living_descendants()),
-            rank_error=first_rank_error(self._folder, self._errors),
+            rank_error=first_rank_error(self._folder, self._errors, self._decided_wall_s),
             log_tail=_tail(self._folder / LOG_FILE),
             progress=self._progress or progress(self._folder),
         )
@@ -106,6 +107,7 @@ class GangPart:
 
     def end_as_lost(self, reason: str) -> None:
         """In the place of a supervisor that is gone: ends what it held, and says so."""
+        self._decided_wall_s = time.time()
         self._ended = end_descendants(self._job.grace_s)
         self.write_exit("lost", reason)
 

@@ -139,6 +139,8 @@ class Session:
     def _end_abandoned(self) -> int:
         grace_s = read_json(Job, self._folder / JOB_FILE).grace_s
         ended = leftovers.end_all(lambda: leftovers.of_folder(self._folder), grace_s)
+        while self._tell_log(whole=True):
+            pass
         restarted = (
             "" if self._supervisors[0].boot_id == Identity.of(os.getpid()).boot_id else "; the node was restarted"
         )
