@@ -34,7 +34,7 @@ from training.common.sampler import Sampler
 from training.segmentation.augment import Ranges
 from training.segmentation.centroids import open_centroids
 from training.segmentation.dataset import SegmentationSet
-from training.segmentation.pipeline import INPUTS, OUTPUTS, graph
+from training.segmentation.pipeline import graph
 from training.segmentation.planner import Planner
 
 CPU = Gang(0, 0, 1, 0, torch.device("cpu"), None)
@@ -97,8 +97,6 @@ def _input(data: SegmentationSet, antialias: bool, options: argparse.Namespace) 
         Planner(data, centroids, RANGES),
         CPU,
         graph(CPU.device, RANGES.crop, antialias, data.listing.has_jpeg),
-        INPUTS,
-        OUTPUTS,
         options.threads,
     )
     return loader.next_batch

@@ -32,7 +32,7 @@ from training.common.dali_loader import DaliLoader
 from training.common.gang import Gang
 from training.common.sampler import Sampler
 from training.ssd.annotations import Annotations, open_annotations
-from training.ssd.pipeline import INPUTS, OUTPUTS, graph
+from training.ssd.pipeline import graph
 from training.ssd.planner import Planner
 
 CPU = Gang(0, 0, 1, 0, torch.device("cpu"), None)
@@ -87,8 +87,6 @@ def _ssd(data: Path, annotations: Annotations, antialias: bool, options: argpars
         Planner(data / "train2017", annotations),
         CPU,
         graph(CPU.device, antialias, jpeg=False),
-        INPUTS,
-        OUTPUTS,
         options.threads,
     )
     return loader.next_batch

@@ -20,7 +20,7 @@ from training.segmentation.augment import NUMBERS, Ranges, augment
 from training.segmentation.centroids import open_centroids
 from training.segmentation.labels import TRAIN_IDS
 from training.segmentation.loss import segmentation_loss
-from training.segmentation.pipeline import INPUTS, OUTPUTS, graph
+from training.segmentation.pipeline import graph
 from training.segmentation.planner import Planner
 from training.segmentation.synthetic import synthetic_inputs
 from training.segmentation.torch_input import TorchInput
@@ -52,7 +52,7 @@ def loader():
             made.append(TorchLoader(sampler, planner, gang, TorchInput(ranges.crop, antialias), 1, first_epoch))
         else:
             drawn = graph(gang.device, ranges.crop, antialias, data.listing.has_jpeg)
-            made.append(DaliLoader(sampler, planner, gang, drawn, INPUTS, OUTPUTS, 1, first_epoch))
+            made.append(DaliLoader(sampler, planner, gang, drawn, 1, first_epoch))
         return made[-1]
 
     yield make

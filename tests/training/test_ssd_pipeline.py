@@ -20,7 +20,7 @@ from training.common.torch_loader import TorchLoader
 from training.ssd.annotations import open_annotations
 from training.ssd.boxes import default_boxes, encode
 from training.ssd.dataset import Layout
-from training.ssd.pipeline import INPUTS, OUTPUTS, graph
+from training.ssd.pipeline import graph
 from training.ssd.planner import Planner
 from training.ssd.torch_input import TorchInput
 
@@ -47,7 +47,7 @@ def loader():
             made.append(TorchLoader(sampler, planner, gang, TorchInput(antialias), 1, first_epoch))
         else:
             drawn = graph(gang.device, antialias, jpeg=False)
-            made.append(DaliLoader(sampler, planner, gang, drawn, INPUTS, OUTPUTS, 1, first_epoch))
+            made.append(DaliLoader(sampler, planner, gang, drawn, 1, first_epoch))
         return made[-1]
 
     yield make

@@ -6,12 +6,15 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
+from torch import Tensor
 
 from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
@@ -23,11 +26,24 @@ _QUEUE_DEPTH = 2  # batches that DALI works on ahead
 _READ_AHEAD = 3  # batches that are read beyond those
 _READS_AT_ONCE = 16
 
-Graph = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+@dataclass(frozen=True)
+class Graph:
+    """`define` maps the nodes of a plan's `files` columns of files, and those of the plan's `arguments` by their names, to
+    as many nodes as `outputs` has names.
+
+    `finish` makes a batch's inputs of those outputs, in their order, and its plan: what torch does better than DALI.
+    """
+
+    define: Callable[[Sequence[Any], SimpleNamespace], tuple[Any, ...]]
+    files: int
+    arguments: Sequence[str]
+    outputs: list[str]
+    finish: Callable[[tuple[Tensor, ...], Plan], tuple[Tensor, ...]] = lambda tensors, _: tensors
 
 
 class DaliLoader:
-    """Runs `graph`, which maps the nodes of a plan's files and arguments to as many nodes as `outputs` has names.
+    """Runs a graph.
 
     DALI's own readers are not used: they read one file after the other, shard by themselves, draw from one stream of
     random numbers per rank, and do not tell what they have read.
@@ -39,8 +55,6 @@ class DaliLoader:
         planner: Planner,
         gang: Gang,
         graph: Graph,
-        inputs: int,
-        outputs: list[str],
         threads: int,
         first_epoch: int = 0,
     ) -> None:
@@ -51,7 +65,7 @@ class DaliLoader:
         self._read: deque[tuple[Plan, list[list[Future[Content]]]]] = deque()  # not given to DALI yet
         self._decoded: deque[tuple[Plan, list[int]]] = deque()  # given to DALI, not handed out yet
         self._ledger = Ledger(planner.items, first_epoch)
-        self._outputs = outputs
+        self._graph = graph
         pipeline = Pipeline(
             batch_size=sampler.batch_per_gpu,
             num_threads=threads,
@@ -59,10 +73,12 @@ class DaliLoader:
             prefetch_queue_depth=_QUEUE_DEPTH,
         )
         with pipeline:
-            pipeline.set_outputs(*graph(fn.external_source(source=self._feed, num_outputs=inputs)))
+            nodes = fn.external_source(source=self._feed, num_outputs=graph.files + len(graph.arguments))
+            given = SimpleNamespace(**dict(zip(graph.arguments, nodes[graph.files :], strict=True)))
+            pipeline.set_outputs(*graph.define(nodes[: graph.files], given))
         pipeline.build()
         self._batches = DALIGenericIterator(
-            [pipeline], outputs, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
+            [pipeline], graph.outputs, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
         )
 
     def next_batch(self) -> Batch:
@@ -73,7 +89,7 @@ class DaliLoader:
         plan, sizes = self._decoded.popleft()
         self._ledger.hand_out(plan, sizes)
         return Batch(
-            inputs=tuple(tensors[name] for name in self._outputs),
+            inputs=self._graph.finish(tuple(tensors[name] for name in self._graph.outputs), plan),
             images=len(plan.image_ids),
             padded_images=plan.share.padded,
             image_ids=plan.image_ids,
@@ -96,7 +112,7 @@ class DaliLoader:
         contents = [[read.result() for read in column] for column in reads]
         sizes = [sum(len(content) for content in sample) for sample in zip(*contents, strict=True)]
         self._decoded.append((plan, sizes))
-        return *contents, *plan.arguments
+        return *contents, *(getattr(plan.arguments, name) for name in self._graph.arguments)
 
     def _explained(self, error: RuntimeError) -> TrainingError:
         """DALI tells the operator and not the file, so the files in work are looked through."""

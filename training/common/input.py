@@ -34,9 +34,9 @@ def open_loader(
     planner: Planner,
     synthetic: Inputs,
     torch_load: Callable[[], Any],
-    dali_graph: Callable[[], tuple[Any, int, list[str]]],
+    dali_graph: Callable[[], Any],
 ) -> Loader:
-    """`torch_load` makes TorchLoader's load, `dali_graph` DaliLoader's graph, its number of inputs and its outputs.
+    """`torch_load` makes TorchLoader's load, `dali_graph` DaliLoader's graph.
 
     DALI and the torch loader are imported where they are used: each can do without the other.
     """
@@ -48,5 +48,4 @@ def open_loader(
         return TorchLoader(sampler, planner, place.gang, torch_load(), place.workers, place.first_epoch)
     from training.common.dali_loader import DaliLoader
 
-    graph, inputs, outputs = dali_graph()
-    return DaliLoader(sampler, planner, place.gang, graph, inputs, outputs, place.workers, place.first_epoch)
+    return DaliLoader(sampler, planner, place.gang, dali_graph(), place.workers, place.first_epoch)

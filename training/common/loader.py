@@ -64,14 +64,14 @@ class Plan:
     """What is to be done to the samples of a `share`, before any file is opened.
 
     `files` has the sample's files for each kind of file (images; or images and masks), `arguments` what the pipeline
-    needs beside: an array with a row per sample, or a list with an array per sample. `machine_items` is the share's, as
+    needs beside, by name: an array with a row per sample, or a list with an array per sample. `machine_items` is the share's, as
     numbers of files from 0 up to the planner's `items`, where the share's items say more than that.
     """
 
     share: Share
     image_ids: list[int | str]
     files: tuple[list[Path], ...]
-    arguments: tuple[Any, ...]
+    arguments: Any
     machine_items: NDArray[np.int64] | None = None
 
 

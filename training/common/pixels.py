@@ -1,21 +1,26 @@
-"""Images as torch sees them: decoding on the CPU and the normalisation that ImageNet's backbones expect."""
+"""Images as torch sees them: decoding on the CPU, colours, and the normalisation that ImageNet's backbones expect."""
 
 from __future__ import annotations
 
 import io
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
+from torch.nn.functional import conv2d
 
 from training.common.errors import UserError
 from training.common.reading import Content
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, of values from 0 to 1
 STD = (0.229, 0.224, 0.225)
+BELOW_BLACK = -1e9  # a value of padding: black, whatever colours are made of it
 _YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])  # NTSC, from RGB
 
 
@@ -31,17 +36,56 @@ def decode(content: Content, path: Path) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-def coloured(image: Tensor, hue: float, saturation: float, brightness: float, contrast: float) -> Tensor:
-    """(3, H, W) float of values from 0 to 255, whole numbers: DALI's color_twist, one linear map that is rounded once.
+class Colours(NamedTuple):
+    """For B images, (B,) each: `hues` in degrees; the rest are factors, contrast about the grey value 128."""
 
-    Hue in degrees and saturation turn and scale the chrominance in YIQ; then contrast about 128, then brightness.
+    hues: NDArray[np.float32]
+    saturations: NDArray[np.float32]
+    brightnesses: NDArray[np.float32]
+    contrasts: NDArray[np.float32]
+
+    def maps(self) -> tuple[Tensor, Tensor]:
+        """(B, 3, 3) and (B, 3): the linear map of RGB values from 0 to 255 that DALI's color_twist is.
+
+        Hue and saturation turn and scale the chrominance in YIQ; then contrast, then brightness.
+        """
+        hues, saturations, brightnesses, contrasts = (torch.from_numpy(np.asarray(values)).float() for values in self)
+        angles = torch.deg2rad(hues)
+        turns = torch.zeros(len(hues), 3, 3)
+        turns[:, 0, 0] = 1
+        turns[:, 1, 1] = turns[:, 2, 2] = saturations * torch.cos(angles)
+        turns[:, 1, 2] = saturations * torch.sin(angles)
+        turns[:, 2, 1] = -turns[:, 1, 2]
+        matrices = (brightnesses * contrasts)[:, None, None] * (torch.linalg.inv(_YIQ) @ turns @ _YIQ)
+        return matrices, (brightnesses * 128 * (1 - contrasts))[:, None].expand(-1, 3)
+
+
+def finished(images: Tensor, colours: Colours) -> Tensor:
+    """(B, 3, H, W) of values from 0 to 255, coloured, clamped and normalised for the backbone.
+
+    All of it is one 1x1 convolution and a clamp, a fraction of the time of DALI's color_twist on the CPU. Image by image, so
+    that a pixel does not depend on the size of the batch that it is in.
     """
-    angle = math.radians(hue)
-    cosine, sine = saturation * math.cos(angle), saturation * math.sin(angle)
-    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cosine, sine], [0.0, -sine, cosine]])
-    matrix = torch.linalg.inv(_YIQ) @ turn @ _YIQ
-    contrasted = contrast * torch.einsum("ij,jhw->ihw", matrix, image.float()) + 128 * (1 - contrast)
-    return (brightness * contrasted).round().clamp(0, 255)
+    mean, std = 255 * torch.tensor(MEAN), 255 * torch.tensor(STD)
+    matrices, offsets = colours.maps()
+    weights, biases = matrices / std[:, None], (offsets - mean) / std
+    low, high = (((bound - mean) / std)[:, None, None] for bound in (0, 255))
+    out = torch.empty_like(images)
+    with _one_thread():
+        for image, weight, bias, place in zip(images, weights, biases, out, strict=True):
+            torch.clamp(conv2d(image[None], weight[:, :, None, None], bias)[0], low, high, out=place)
+    return out
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch's threads would go on spinning afterwards, on cores that decode the next batch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def undecodable(path: Path, reason: Exception) -> UserError:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from training.common.pixels import Colours
+
 Floats = NDArray[np.float64]
 
 _SCALE, _FLIP, _HUE, _SATURATION, _BRIGHTNESS, _CONTRAST, _ROW, _COLUMN = range(8)
@@ -53,6 +55,10 @@ class Augmentation(NamedTuple):
     saturations: NDArray[np.float32]
     brightnesses: NDArray[np.float32]
     contrasts: NDArray[np.float32]
+
+    @property
+    def colours(self) -> Colours:
+        return Colours(self.hues, self.saturations, self.brightnesses, self.contrasts)
 
 
 def augment(uniforms: Floats, points: Floats, has_point: NDArray[np.bool_], ranges: Ranges) -> Augmentation:

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from nvidia.dali import fn, math, types
+from torch import Tensor
 
-from training.common.pixels import MEAN, STD
+from training.common.dali_loader import Graph
+from training.common.loader import Plan
+from training.common.pixels import BELOW_BLACK, MEAN, STD, Colours, finished
 from training.segmentation.augment import NEAREST_SHIFT, Augmentation, Functions, Window, window
 from training.segmentation.labels import IGNORED, TRAIN_IDS
 
 OUTPUTS = ["images", "targets"]
-INPUTS = 2 + len(Augmentation._fields)
 
 _NODES = Functions(math.floor, math.ceil, math.min, math.max)
 _FAR = 1_000_000  # px: moves the window of a mask out of it, where its size is not the image's
 
 
-def graph(
-    device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bool
-) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def graph(device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bool) -> Graph:
     """The graph for DaliLoader, to images (B, 3, h, w) float32 and targets (B, h, w) uint8 train ids, 255 in the padding.
 
     On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to. A label id that Cityscapes does
-    not have becomes 255.
+    not have becomes 255. Colours are DALI's on a GPU and torch's on the CPU: the same map, which DALI rounds.
     """
     on_gpu = device.type == "cuda"
 
-    def define(nodes: Sequence[Any]) -> tuple[Any, ...]:
-        image_files, mask_files, given = nodes[0], nodes[1], Augmentation(*nodes[2:])
+    def define(files: Sequence[Any], given: SimpleNamespace) -> tuple[Any, ...]:
+        image_files, mask_files = files
         size, mask_size = _size(image_files), _size(mask_files)
         found = window(
             fn.cast(size, dtype=types.FLOAT64),
@@ -64,13 +65,21 @@ def graph(
         )
         if on_gpu:
             images, masks = images if jpeg else images.gpu(), masks.gpu()
-        return _images(images, found, given, crop, antialias), _targets(masks, found, given, crop)
+        images = fn.resize(images, antialias=antialias, **_resized(found))
+        images = _coloured(images, found, given, crop) if on_gpu else _plain(images, found, given, crop)
+        return images, _targets(masks, found, given, crop)
 
-    return define
+    if on_gpu:
+        return Graph(define, 2, Augmentation._fields, OUTPUTS)
+    return Graph(define, 2, [name for name in Augmentation._fields if name not in Colours._fields], OUTPUTS, _finish)
 
 
-def _images(images: Any, found: Window, given: Augmentation, crop: tuple[int, int], antialias: bool) -> Any:
-    images = fn.resize(images, antialias=antialias, **_resized(found))
+def _finish(tensors: tuple[Tensor, ...], plan: Plan) -> tuple[Tensor, ...]:
+    images, targets = tensors
+    return finished(images, plan.arguments.colours), targets
+
+
+def _coloured(images: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:
     images = fn.color_twist(
         images,
         hue=given.hues,
@@ -90,7 +99,20 @@ def _images(images: Any, found: Window, given: Augmentation, crop: tuple[int, in
     )
 
 
-def _targets(masks: Any, found: Window, given: Augmentation, crop: tuple[int, int]) -> Any:
+def _plain(images: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:
+    return fn.crop_mirror_normalize(
+        images,
+        mirror=given.flips,
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mean=[0.0],
+        std=[1.0],
+        fill_values=[BELOW_BLACK] * 3,
+        **_padded(found, crop),
+    )
+
+
+def _targets(masks: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:
     masks = fn.resize(masks, interp_type=types.INTERP_NN, antialias=False, **_resized(found, NEAREST_SHIFT))
     masks = fn.lookup_table(
         masks, keys=list(range(len(TRAIN_IDS))), values=TRAIN_IDS.tolist(), default_value=IGNORED, dtype=types.UINT8

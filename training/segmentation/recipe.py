@@ -150,11 +150,10 @@ class SegmentationRecipe:
 
             return TorchInput(options.crop, antialias)
 
-        def dali_graph() -> tuple[object, int, list[str]]:
-            from training.segmentation.pipeline import INPUTS, OUTPUTS, graph
+        def dali_graph() -> object:
+            from training.segmentation.pipeline import graph
 
-            drawn = graph(gang.device, options.crop, antialias, self.data.listing.has_jpeg)
-            return drawn, INPUTS, OUTPUTS
+            return graph(gang.device, options.crop, antialias, self.data.listing.has_jpeg)
 
         planner = Planner(self.data, self.centroids, ranges)
         return open_loader(place, sampler, planner, synthetic, torch_load, dali_graph)

@@ -7,10 +7,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import grid_sample
-from torchvision.transforms.v2 import functional
 
 from training.common.loader import Plan
-from training.common.pixels import MEAN, STD, coloured
+from training.common.pixels import BELOW_BLACK, finished
 from training.segmentation.augment import NEAREST_SHIFT, NUMPY, Augmentation, window
 from training.segmentation.labels import IGNORED, TRAIN_IDS
 from training.segmentation.pairs import read_pair
@@ -32,7 +31,7 @@ class TorchInput:
             images.append(image)
             targets.append(target)
             sizes.append(read.bytes)
-        return (torch.stack(images), torch.stack(targets)), sizes
+        return (finished(torch.stack(images), given.colours), torch.stack(targets)), sizes
 
     def _pair(self, image: Tensor, mask: np.ndarray, given: Augmentation) -> tuple[Tensor, Tensor]:
         source, crop = np.array(mask.shape, np.float64), np.array(self._crop, np.float64)
@@ -41,19 +40,13 @@ class TorchInput:
         top, left = found.before.astype(int)
         inside = (..., slice(top, top + size[0]), slice(left, left + size[1]))
 
-        pixels = torch.zeros(3, *self._crop)
-        pixels[inside] = coloured(
-            _resized(image, start, end, size, self._antialias),
-            given.hues,
-            given.saturations,
-            given.brightnesses,
-            given.contrasts,
-        )
+        pixels = torch.full((3, *self._crop), BELOW_BLACK)
+        pixels[inside] = _resized(image, start, end, size, self._antialias)
         target = torch.full(self._crop, IGNORED, dtype=torch.uint8)
         target[inside] = torch.from_numpy(TRAIN_IDS[_nearest(mask, start, end, size)])
         if given.flips:
             pixels, target = pixels.flip(2), target.flip(1)
-        return functional.normalize(pixels / 255, list(MEAN), list(STD)), target
+        return pixels, target
 
 
 def _resized(image: Tensor, start: np.ndarray, end: np.ndarray, size: np.ndarray, antialias: bool) -> Tensor:

@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from nvidia.dali import fn, types
+from torch import Tensor
 from torchvision.ops import box_convert
 
-from training.common.pixels import MEAN, STD
+from training.common.dali_loader import Graph
+from training.common.loader import Plan
+from training.common.pixels import MEAN, STD, Colours, finished
 from training.ssd.boxes import IMAGE_SIZE, MATCH_IOU, SCALE_WH, SCALE_XY, default_boxes
 from training.ssd.planner import Arguments
 
 OUTPUTS = ["images", "offsets", "labels"]
-INPUTS = 1 + len(Arguments._fields)
 
 
-def graph(device: torch.device, antialias: bool, jpeg: bool) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """The graph for DaliLoader. On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to."""
+def graph(device: torch.device, antialias: bool, jpeg: bool) -> Graph:
+    """The graph for DaliLoader. On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to.
+
+    Colours are DALI's on a GPU and torch's on the CPU: the same map, which DALI rounds to whole levels.
+    """
     on_gpu = device.type == "cuda"
 
-    def define(nodes: Sequence[Any]) -> tuple[Any, ...]:
-        files, given = nodes[0], Arguments(*nodes[1:])
+    def define(files: Sequence[Any], given: SimpleNamespace) -> tuple[Any, ...]:
         images = fn.decoders.image_slice(
-            files, given.anchors, given.shapes, device="mixed" if on_gpu and jpeg else "cpu", output_type=types.RGB
+            files[0], given.anchors, given.shapes, device="mixed" if on_gpu and jpeg else "cpu", output_type=types.RGB
         )
         if on_gpu and not jpeg:
             images = images.gpu()
         images = _resized(images, antialias, on_gpu)
-        images = fn.color_twist(
-            images,
-            hue=given.hues,
-            saturation=given.saturations,
-            contrast=given.contrasts,
-            brightness=given.brightnesses,
-        )
+        if on_gpu:
+            images = fn.color_twist(
+                images,
+                hue=given.hues,
+                saturation=given.saturations,
+                contrast=given.contrasts,
+                brightness=given.brightnesses,
+            )
         images = fn.crop_mirror_normalize(
             images,
             mirror=given.flips,
             dtype=types.FLOAT,
             output_layout="CHW",
-            mean=[255 * value for value in MEAN],
-            std=[255 * value for value in STD],
+            mean=[255 * value for value in MEAN] if on_gpu else [0.0],
+            std=[255 * value for value in STD] if on_gpu else [1.0],
         )
         offsets, labels = fn.box_encoder(
             given.boxes,
@@ -55,7 +61,14 @@ def graph(device: torch.device, antialias: bool, jpeg: bool) -> Callable[[Sequen
         )
         return (images, offsets.gpu(), labels.gpu()) if on_gpu else (images, offsets, labels)
 
-    return define
+    if on_gpu:
+        return Graph(define, 1, Arguments._fields, OUTPUTS)
+    return Graph(define, 1, [name for name in Arguments._fields if name not in Colours._fields], OUTPUTS, _finish)
+
+
+def _finish(tensors: tuple[Tensor, ...], plan: Plan) -> tuple[Tensor, ...]:
+    images, offsets, labels = tensors
+    return finished(images, plan.arguments.colours), offsets, labels
 
 
 def _resized(images: Any, antialias: bool, on_gpu: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from training.common.loader import Plan
-from training.common.pixels import decode
+from training.common.pixels import Colours, decode
 from training.common.reading import read_file
 from training.common.sampler import Share
 from training.ssd.annotations import Annotations
@@ -27,6 +27,10 @@ class Arguments(NamedTuple):
     contrasts: Floats
     boxes: list[Floats]
     labels: list[np.ndarray]
+
+    @property
+    def colours(self) -> Colours:
+        return Colours(self.hues, self.saturations, self.brightnesses, self.contrasts)
 
 
 class Planner:

@@ -126,11 +126,11 @@ class SsdRecipe:
 
             return TorchInput(antialias)
 
-        def dali_graph() -> tuple[object, int, list[str]]:
-            from training.ssd.pipeline import INPUTS, OUTPUTS, graph
+        def dali_graph() -> object:
+            from training.ssd.pipeline import graph
 
             jpeg = self.annotations.name(0).lower().endswith((".jpg", ".jpeg"))
-            return graph(place.gang.device, antialias, jpeg), INPUTS, OUTPUTS
+            return graph(place.gang.device, antialias, jpeg)
 
         planner = Planner(self.layout.images, self.annotations)
         return open_loader(place, sampler, planner, synthetic, torch_load, dali_graph)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from training.common.loader import Plan
-from training.common.pixels import MEAN, STD, coloured, decode
+from training.common.pixels import decode, finished
 from training.common.reading import read_file
 from training.ssd.boxes import IMAGE_SIZE, default_boxes, encode
 from training.ssd.planner import Arguments
@@ -32,7 +32,8 @@ class TorchInput:
             targets.append(target)
             labels.append(label)
             sizes.append(len(content))
-        return (torch.stack(images), torch.stack(targets), torch.stack(labels)), sizes
+        pixels = finished(torch.stack(images).float(), given.colours)
+        return (pixels, torch.stack(targets), torch.stack(labels)), sizes
 
     def _image(self, image: Tensor, given: Arguments, index: int) -> Tensor:
         _, height, width = image.shape
@@ -43,13 +44,4 @@ class TorchInput:
             [IMAGE_SIZE, IMAGE_SIZE],
             antialias=self._antialias,
         )
-        image = coloured(
-            image,
-            given.hues[index],
-            given.saturations[index],
-            given.brightnesses[index],
-            given.contrasts[index],
-        )
-        if given.flips[index]:
-            image = image.flip(2)
-        return functional.normalize(image / 255, list(MEAN), list(STD))
+        return image.flip(2) if given.flips[index] else image
