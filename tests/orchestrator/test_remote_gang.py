@@ -442,19 +442,27 @@ def test_the_first_cause_is_the_rank_that_was_killed_not_those_that_noticed(
     on_both(cluster, work)
 
 
-def test_a_gang_is_picked_up_with_its_log_and_the_earlier_attempt_lets_go(cluster: PrivateCluster, gang: Gang) -> None:
+def waits_for(path: Path) -> list[str]:
+    return bash(f"echo one; until [ -e {shlex.quote(str(path))} ]; do sleep 0.05; done; echo two")
+
+
+def test_a_gang_is_picked_up_with_its_log_and_the_earlier_attempt_lets_go(
+    cluster: PrivateCluster, gang: Gang, tmp_path: Path
+) -> None:
     async def work(nodes: list[Node]) -> None:
-        places = gang.places(nodes, bash("echo one; sleep 2; echo two"))
+        places = gang.places(nodes, waits_for(tmp_path / "go"))
         earlier = asyncio.create_task(gang.run(places))
         await gang.heard("one", "node1", "node2")
         assert await states_of(places) == {"node1": "running", "node2": "running"}
         later = Gang(gang.run_id, gang.release)
         async with cluster.connected("node1", "node2") as others:
-            statuses = await pick_up(later.places(others, bash("never used")), later.note)
+            picking = asyncio.create_task(pick_up(later.places(others, bash("never used")), later.note))
+            with pytest.raises(SupersededError, match="a newer attempt has taken this gang over"):
+                await earlier
+            (tmp_path / "go").touch()
+            statuses = await picking
         assert [status.state for status in statuses] == ["succeeded", "succeeded"]
         assert sorted(later.lines) == sorted((n, line) for n in ("node1", "node2") for line in ("one", "two"))
-        with pytest.raises(SupersededError, match="a newer attempt has taken this gang over"):
-            await earlier
         assert ("node1", "two") not in gang.lines
         assert await states_of(places) == {"node1": "over", "node2": "over"}
         again = Gang(gang.run_id, gang.release)
@@ -464,9 +472,11 @@ def test_a_gang_is_picked_up_with_its_log_and_the_earlier_attempt_lets_go(cluste
     on_both(cluster, work)
 
 
-def test_an_attempt_that_was_superseded_cannot_stop_the_gang(cluster: PrivateCluster, gang: Gang) -> None:
+def test_an_attempt_that_was_superseded_cannot_stop_the_gang(
+    cluster: PrivateCluster, gang: Gang, tmp_path: Path
+) -> None:
     async def work(nodes: list[Node]) -> None:
-        places = gang.places(nodes, bash("echo one; sleep 1.5; echo two"))
+        places = gang.places(nodes, waits_for(tmp_path / "go"))
         earlier = asyncio.create_task(gang.run(places))
         await gang.heard("one", "node1", "node2")
         later = Gang(gang.run_id, gang.release)
@@ -474,9 +484,10 @@ def test_an_attempt_that_was_superseded_cannot_stop_the_gang(cluster: PrivateClu
             picking = asyncio.create_task(pick_up(later.places(others, bash("never used")), later.note))
             await later.heard("one", "node1", "node2")
             earlier.cancel()
+            with pytest.raises((asyncio.CancelledError, SupersededError)):
+                await earlier
+            (tmp_path / "go").touch()
             assert [status.state for status in await picking] == ["succeeded", "succeeded"]
-        with pytest.raises((asyncio.CancelledError, SupersededError)):
-            await earlier
 
     on_both(cluster, work)
 
