@@ -163,6 +163,7 @@ import os, subprocess, sys, time
 start = lambda rank: subprocess.Popen(["sleep", "60"], env={**os.environ, "RANK": str(4 + rank), "LOCAL_RANK": str(rank)})
 ranks = [start(rank) for rank in (0, 1)]
 print(*(rank.pid for rank in ranks), flush=True)
+print("[rank 5] of rank 5", "[rank 4] of rank 4", sep=chr(10), flush=True)
 while all(rank.poll() is None for rank in ranks):
     time.sleep(float(sys.argv[1])) if float(sys.argv[1]) else os.waitid(os.P_ALL, 0, os.WEXITED)
 sys.exit(1)
@@ -178,7 +179,9 @@ def test_a_rank_that_is_killed_is_named_though_it_had_no_time_to_tell(
     pids = [int(word) for word in one.heard()["log"].split()]
     time.sleep(0.5)
     os.kill(pids[1], signal.SIGSEGV)
-    error = one.end()[1][-1]["exit"]["rank_error"]
+    status = one.end()[1][-1]["exit"]
+    error = status["rank_error"]
+    assert status["log_tail"] == ["[rank 5] of rank 5"]
     assert error["rank"] == 5 and error["error"] in ("killed by SIGSEGV", told)
 
 

@@ -26,6 +26,7 @@ from training.wire.job import (
     Job,
     RankError,
     RankProgress,
+    rank_prefix,
 )
 from training.wire.schema import write_json
 
@@ -36,7 +37,7 @@ RESERVE_FILE = "exit.reserve"
 RESERVE_BYTES = 65536
 FULL_BYTES = 2 * RESERVE_BYTES
 TAIL_LINES = 25
-TAIL_BYTES = 65536
+TAIL_BYTES = 2**20
 COMMAND_NOT_FOUND = 127
 
 
@@ -88,6 +89,7 @@ class GangPart:
 
     def write_exit(self, state: ExitState, reason: str, code: int | None = None) -> None:
         """Writes how this part ended, into room that was kept for it: the disk may be full. `code`: the launcher's."""
+        error = first_rank_error(self._folder, self._errors, self._decided_wall_s)
         status = ExitStatus(
             node=self._job.node,
             state=state,
@@ -98,8 +100,8 @@ class GangPart:
             ended_wall_s=time.time(),
             ended_processes=len(self._ended),
             left_processes=len(living_descendants()),
-            rank_error=first_rank_error(self._folder, self._errors, self._decided_wall_s),
-            log_tail=_tail(self._folder / LOG_FILE),
+            rank_error=error,
+            log_tail=_tail(self._folder / LOG_FILE, rank_prefix(error.rank) if error else ""),
             progress=self._progress or progress(self._folder),
         )
         (self._folder / RESERVE_FILE).unlink(missing_ok=True)
@@ -178,9 +180,11 @@ def _full_disk(folder: Path) -> str:
     return f"; the disk of {folder} is full ({free} bytes are free)" if free < FULL_BYTES else ""
 
 
-def _tail(log: Path) -> list[str]:
+def _tail(log: Path, prefix: str) -> list[str]:
+    """The last lines that begin with `prefix`; the last of all where none does."""
     if not log.exists():
         return []
     with log.open("rb") as data:
         data.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        return data.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
+        lines = data.read().decode("utf-8", "replace").splitlines()
+    return ([line for line in lines if line.startswith(prefix)] or lines)[-TAIL_LINES:]

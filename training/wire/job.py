@@ -19,6 +19,11 @@ NODE_VARIABLE = "SCALEOUT_NODE"
 RUN_FOLDER_VARIABLE = "SCALEOUT_RUN_FOLDER"
 
 
+def rank_prefix(rank: int | str) -> str:
+    """How a line of a rank's begins in the log of its node, which has those of all its ranks."""
+    return f"[rank {rank}] "
+
+
 def rank_folder(rank: int) -> str:
     """The folder, inside the node's run folder, of one global rank's files."""
     return f"rank{rank}"

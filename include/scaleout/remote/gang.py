@@ -160,7 +160,7 @@ async def _renew(parts: list[Part], no_progress_s: float | None) -> None:
         await asyncio.sleep(interval_s)
         for part in parts:
             part.say("renew")
-            part.drop_if_silent(interval_s)
+            part.drop_if_silent()
         idle = [part.idle_s() for part in parts if part.is_running()]
         if no_progress_s is not None and idle and min(idle) > no_progress_s:
             for part in parts:

@@ -22,8 +22,8 @@ READY_LIMIT_S = 60.0
 STATE_LIMIT_S = 30.0
 RECONNECT_LIMIT_S = 5.0
 RECONNECT_PAUSE_S = 0.3
-LEAST_SILENCE_S = 2.0
-SILENT_INTERVALS = 3
+# A node whose cores are all busy answers late; one that is out of reach must be missed while there is patience left.
+LEAST_SILENCE_S, MOST_SILENCE_S, SILENT_PART = 2.0, 10.0, 1 / 3
 
 Log = Callable[[str, str], None]
 
@@ -112,9 +112,10 @@ class Part:
         if self._process is not None:
             self._process.close()
 
-    def drop_if_silent(self, interval_s: float) -> None:
-        """Gives a connection up on which renewals, sent every `interval_s`, are not answered any more."""
-        if self._listening and time.monotonic() - self._heard_s > max(LEAST_SILENCE_S, SILENT_INTERVALS * interval_s):
+    def drop_if_silent(self) -> None:
+        """Gives a connection up on which renewals are not answered any more."""
+        limit_s = max(LEAST_SILENCE_S, min(MOST_SILENCE_S, SILENT_PART * self._patience_s))
+        if self._listening and time.monotonic() - self._heard_s > limit_s:
             self.place.node.connection.abort()
 
     def is_running(self) -> bool:
