@@ -109,6 +109,14 @@ def test_nothing_starts_before_the_word_and_never_without_it(session: Start, run
     assert state(session, tmp_path / "run") == "dead"
 
 
+def test_a_word_that_nobody_says_is_not_waited_for_for_ever(session: Start, run_id: str, tmp_path: Path) -> None:
+    one = session("start", tmp_path / "run")
+    one.say(job(run_id, f"touch {tmp_path}/started", lease_s=0.5, grace_s=0.5))
+    assert "ready" in one.heard()
+    assert one.process.wait(timeout=20) == 0
+    assert not (tmp_path / "started").exists()
+
+
 def test_the_newest_session_owns_the_part(session: Start, run_id: str, tmp_path: Path) -> None:
     first = session("start", tmp_path / "run")
     first.begin(job(run_id, "echo up; sleep 1; echo done"))

@@ -29,10 +29,12 @@ class Words:
         self._buffer = b""
         self._open = True
 
-    def next_line(self) -> str:
-        """Waits for a line; what came of it when standard input ends first."""
-        while self._open and b"\n" not in self._buffer:
-            self._read()
+    def next_line(self, limit_s: float) -> str:
+        """Waits for a line; what came of it when standard input ends first, or nobody has said it within `limit_s`."""
+        deadline = time.monotonic() + limit_s
+        while self._open and b"\n" not in self._buffer and (left := deadline - time.monotonic()) > 0:
+            if select.select([0], [], [], left)[0]:
+                self._read()
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
 

@@ -32,12 +32,13 @@ from training.node.session import Session, Words, part_state, say
 from training.wire.job import JOB_FILE, RUN_FOLDER_VARIABLE, Job
 from training.wire.schema import WireError, from_dict, write_json
 
+JOB_LIMIT_S = 60.0
 START_LIMIT_S = 20.0
 TICK_S = 0.01
 
 
 def start(folder: Path, words: Words) -> int:
-    job = from_dict(Job, json.loads(words.next_line()), "standard input")
+    job = from_dict(Job, json.loads(words.next_line(JOB_LIMIT_S)), "standard input")
     folder.mkdir(parents=True)
     write_json(folder / JOB_FILE, job)
     (folder / LEASE_FILE).touch()
@@ -45,7 +46,8 @@ def start(folder: Path, words: Words) -> int:
         os.posix_fallocate(reserve.fileno(), 0, RESERVE_BYTES)
     leftovers.end_all(lambda: leftovers.of_earlier_gangs(folder), job.grace_s)
     _say_ready()
-    if words.next_line() != "go":
+    # Longer than the other nodes may take to get ready, and not for ever: nobody may be home any more.
+    if words.next_line(job.lease_s + job.grace_s) != "go":
         return 0
     os.utime(folder / LEASE_FILE)
     _start_guardian(folder)
