@@ -207,6 +207,22 @@ def test_what_an_earlier_gang_left_under_the_same_root_is_ended_before_the_next(
     assert not is_running(left)
 
 
+def test_a_launch_that_is_told_to_go_after_a_newer_one_has_come_starts_nothing(
+    session: Start, run_id: str, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "runs" / "slug" / f"trial-t{i}" / "node1" for i in range(2)]
+    held_up = session("start", folders[0])
+    held_up.say(job(run_id, f"touch {tmp_path}/doubled"))
+    assert "ready" in held_up.heard()
+    newer = session("start", folders[1])
+    newer.begin(job(run_id, "echo up; sleep 60"))
+    newer.heard()
+    status, said, complaint = held_up.end("go\n")
+    assert (status, said) == (1, []) and "a newer launch has taken this node; nothing was started" in complaint
+    assert newer.end("stop\n")[1][-1]["exit"]["state"] == "stopped"
+    assert not (tmp_path / "doubled").exists()
+
+
 def test_a_stopped_rank_ends_within_the_grace_period(session: Start, run_id: str, tmp_path: Path) -> None:
     one = session("start", tmp_path / "run")
     one.begin(job(run_id, "trap 'echo tidy; exit 0' TERM; kill -STOP $$; while :; do sleep 0.05; done", grace_s=10.0))

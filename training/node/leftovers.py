@@ -19,6 +19,11 @@ from training.wire.job import RUN_FOLDER_VARIABLE
 RUNS = "runs"
 
 
+def runs_of(folder: Path) -> Path:
+    """The folder that holds all run folders of a node's remote root; for one that lies elsewhere, its parent."""
+    return folder.parents[2] if len(folder.parents) > 2 and folder.parents[2].name == RUNS else folder.parent
+
+
 def of_folder(folder: Path) -> list[psutil.Process]:
     """The processes of the part in a run folder, its supervisors included."""
     return _marked(lambda other: other == folder)
@@ -26,8 +31,8 @@ def of_folder(folder: Path) -> list[psutil.Process]:
 
 def of_earlier_gangs(folder: Path) -> list[psutil.Process]:
     """Those of all other run folders that lie in the same `runs`: one sweep at a time holds a node, and one gang of it."""
-    runs = folder.parents[2]
-    return _marked(lambda other: other != folder and runs in other.parents and runs.name == RUNS)
+    runs = runs_of(folder)
+    return _marked(lambda other: other != folder and runs in other.parents)
 
 
 def end_all(find: Callable[[], list[psutil.Process]], grace_s: float) -> int:

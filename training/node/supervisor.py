@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 sys.dont_write_bytecode = True
 
-from training.node import leftovers
+from training.node import leftovers, ticket
 from training.node.gang_part import LEASE_FILE, RESERVE_BYTES, RESERVE_FILE
 from training.node.guardian import OWN_LOG, PIDS_FILE, guard
 from training.node.session import Session, Words, part_state, say
@@ -44,13 +44,17 @@ def start(folder: Path, words: Words) -> int:
     (folder / LEASE_FILE).touch()
     with (folder / RESERVE_FILE).open("wb") as reserve:
         os.posix_fallocate(reserve.fileno(), 0, RESERVE_BYTES)
+    ticket.take(folder)
     leftovers.end_all(lambda: leftovers.of_earlier_gangs(folder), job.grace_s)
     _say_ready()
     # Longer than the other nodes may take to get ready, and not for ever: nobody may be home any more.
     if words.next_line(job.lease_s + job.grace_s) != "go":
         return 0
-    os.utime(folder / LEASE_FILE)
-    _start_guardian(folder)
+    with ticket.held(folder) as ours:
+        if not ours:
+            raise OSError("a newer launch has taken this node; nothing was started")
+        os.utime(folder / LEASE_FILE)
+        _start_guardian(folder)
     return Session(folder, words, 0).run()
 
 
