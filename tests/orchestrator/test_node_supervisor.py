@@ -223,6 +223,15 @@ def test_a_launch_that_is_told_to_go_after_a_newer_one_has_come_starts_nothing(
     assert not (tmp_path / "doubled").exists()
 
 
+def test_nodes_may_share_a_home(session: Start, run_id: str, tmp_path: Path) -> None:
+    parts = [session("start", tmp_path / "runs" / "slug" / "trial-t1" / name) for name in ("node1", "node2")]
+    for part, name in zip(parts, ("node1", "node2"), strict=True):
+        part.say(job(run_id, "echo up; sleep 0.5", node=name))
+        assert "ready" in part.heard()
+    for part in parts:
+        assert part.end("go\n")[1][-1]["exit"]["state"] == "succeeded"
+
+
 def test_a_stopped_rank_ends_within_the_grace_period(session: Start, run_id: str, tmp_path: Path) -> None:
     one = session("start", tmp_path / "run")
     one.begin(job(run_id, "trap 'echo tidy; exit 0' TERM; kill -STOP $$; while :; do sleep 0.05; done", grace_s=10.0))

@@ -30,9 +30,12 @@ def of_folder(folder: Path) -> list[psutil.Process]:
 
 
 def of_earlier_gangs(folder: Path) -> list[psutil.Process]:
-    """Those of all other run folders that lie in the same `runs`: one sweep at a time holds a node, and one gang of it."""
+    """Those of this node's other run folders in the same `runs`: one sweep at a time holds a node, and one gang of it.
+
+    Nodes may share a `runs` (a home on the network), and even a machine.
+    """
     runs = runs_of(folder)
-    return _marked(lambda other: other != folder and runs in other.parents)
+    return _marked(lambda other: other != folder and other.name == folder.name and runs in other.parents)
 
 
 def end_all(find: Callable[[], list[psutil.Process]], grace_s: float) -> int:

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from training.node.leftovers import runs_of
 
-TICKET_FILE = "current"
-LOCK_FILE = "current.lock"
+TICKET_FILE = "current.{node}"  # nodes may share the folder: a home on the network
+LOCK_FILE = "current.{node}.lock"
 
 
 def take(folder: Path) -> None:
     """The ticket now belongs to the launch into this run folder."""
     with _locked(folder) as ticket:
-        partial = ticket.with_name(f".{TICKET_FILE}.{os.getpid()}")
+        partial = ticket.with_name(f".{ticket.name}.{os.getpid()}")
         partial.write_bytes(os.fsencode(folder))
         partial.replace(ticket)
 
@@ -36,7 +36,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    runs = runs_of(folder)
-    with (runs / LOCK_FILE).open("a") as lock:
+    runs, node = runs_of(folder), folder.name
+    with (runs / LOCK_FILE.format(node=node)).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield runs / TICKET_FILE
+        yield runs / TICKET_FILE.format(node=node)
