@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from training.common import facts
+from training.common import facts, life
 from training.common.ddp import find_apex, wrap
 from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
@@ -23,8 +23,9 @@ def ends(tmp_path, rank=0):
 
 def test_a_run_that_went_well_ends_its_log(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "3")
-    run(lambda write: None, tmp_path)
+    run(lambda write: life.beat(), tmp_path)
     assert ends(tmp_path, rank=3) == [RunEnd("succeeded", None)]
+    life.beat()  # its log is closed by now
 
 
 @pytest.mark.parametrize(("error", "status"), [(UserError("no such\nflag"), 2), (TrainingError("no such flag"), 1)])
@@ -62,6 +63,25 @@ def test_precision_on_the_cpu():
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
     with pytest.raises(UserError, match="--precision fp16 needs a GPU"):
         Precision.choose("fp16", True, True, cpu)
+
+
+@pytest.fixture
+def _cudnn_as_it_was():
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    yield
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[:2]
+    torch.set_float32_matmul_precision(before[2])
+
+
+@pytest.mark.usefixtures("_cudnn_as_it_was")
+@pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
+@pytest.mark.parametrize(
+    ("name", "dilated", "by_timing"),
+    [("fp16", True, True), ("bf16", True, True), ("tf32", True, False), ("fp32", True, False), ("fp32", False, True)],
+)
+def test_cudnn_does_not_time_dilated_convolutions_in_single_precision(name, dilated, by_timing):
+    Precision.choose(name, True, True, torch.device("cuda"), dilated)
+    assert torch.backends.cudnn.benchmark is by_timing
 
 
 def test_one_process_is_not_wrapped():

@@ -54,6 +54,18 @@ def test_output_columns_follow_the_default_boxes():
     assert scores[2].nonzero().flatten().tolist() == list(range(3 * 38 * 38, 4 * 38 * 38))
 
 
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_random_residual_branches_begin_at_zero(name):
+    torch.manual_seed(0)
+    backbone = resnet_backbone(name, None)
+    x = backbone[:4](torch.rand(2, 3, 64, 64))
+    for block in (block for stage in backbone[4:] for block in stage):
+        shortcut = x if block.downsample is None else block.downsample(x)
+        after = block(x)
+        assert torch.equal(after, shortcut.relu())
+        x = after
+
+
 def test_a_backbone_file_is_loaded(tmp_path):
     import torchvision
 
@@ -61,6 +73,7 @@ def test_a_backbone_file_is_loaded(tmp_path):
     torch.save(weights, tmp_path / "resnet50.pth")
     backbone = resnet_backbone("resnet50", tmp_path / "resnet50.pth")
     assert torch.equal(backbone[6][5].conv3.weight, weights["layer3.5.conv3.weight"])
+    assert torch.equal(backbone[6][5].bn3.weight, weights["layer3.5.bn3.weight"]) and backbone[6][5].bn3.weight.all()
 
 
 def test_a_wrong_backbone_file_is_refused(tmp_path):

@@ -38,13 +38,14 @@ def assemble(
     gang: Gang,
     options: CommonOptions,
     mixed_precision: bool,
+    dilated: bool,
     optimizer: Callable[[nn.Module, bool], torch.optim.Optimizer],
     loss: Callable[[nn.Module, Inputs], Tensor],
 ) -> Assembly:
     """`optimizer` gets the model and whether it may be fused; `loss` the wrapped model and a batch, images first."""
     device = gang.device
     layout = memory_layout(options.data_layout, device)
-    precision = Precision.choose(options.precision, mixed_precision, options.allow_tf32, device)
+    precision = Precision.choose(options.precision, mixed_precision, options.allow_tf32, device, dilated)
     if options.deterministic:
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.use_deterministic_algorithms(True, warn_only=True)  # says which operator has no such variant

@@ -36,7 +36,8 @@ def device_name(device: torch.device) -> str:
 
 def network_interface() -> str | None:
     """The interface that NCCL or gloo was told to use, None where it chose itself."""
-    return os.environ.get("NCCL_SOCKET_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME")
+    told = os.environ.get("NCCL_SOCKET_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME") or ""
+    return told.removeprefix("=") or None
 
 
 def affinity() -> list[int]:

@@ -26,6 +26,12 @@ def begin(log: EventLog | None) -> None:
     faulthandler.register(signal.SIGUSR1, file=out, all_threads=True)
 
 
+def end() -> None:
+    """The log is closed: what goes on in this process, as in a test, has none to touch."""
+    global _log
+    _log = None
+
+
 def beat() -> None:
     """Called once per step of anything that may take long."""
     if _log is not None:

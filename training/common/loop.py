@@ -105,9 +105,11 @@ class Loop:
         self._read_bytes = self._bytes_read()
         if broken is not None:
             rate = self.learning_rate(self._epoch, first_pass_step + broken)
+            in_fp16 = self.training.precision.name == "fp16"
             raise TrainingError(
                 f"the loss is {values[broken]} at step {first_step + broken} (learning rate {rate:g}): "
                 "training has diverged; lower the learning rate (--lr), or begin with pretrained weights"
+                + (", or give --precision bf16, which holds greater numbers" if in_fp16 else "")
             )
         if anywhere:
             raise TrainingError(

@@ -20,10 +20,14 @@ class Precision:
     scaler: torch.amp.GradScaler = field(repr=False)
 
     @classmethod
-    def choose(cls, asked: str, mixed: bool, allow_tf32: bool, device: torch.device) -> Precision:
+    def choose(
+        cls, asked: str, mixed: bool, allow_tf32: bool, device: torch.device, dilated: bool = False
+    ) -> Precision:
         """Resolves `auto`: on GPU fp16, or where `mixed` is False TF32 if allowed; on CPU fp32.
 
-        Sets torch's TF32 switches, which also rule what autocast leaves in single precision. Raises UserError.
+        Sets torch's TF32 switches, which also rule what autocast leaves in single precision, and on a GPU lets cuDNN
+        choose algorithms by timing them. Not in single precision where convolutions are `dilated`: one that it tries
+        there takes seconds and up to 100 GiB, a warm-up of minutes. Raises UserError.
         """
         on_gpu = device.type == "cuda"
         name = asked
@@ -37,7 +41,7 @@ class Precision:
         tf32 = allow_tf32 and name != "fp32"
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = tf32
-        torch.backends.cudnn.benchmark = on_gpu
+        torch.backends.cudnn.benchmark = on_gpu and (name in _AUTOCAST or not dilated)
         return cls(name, device, torch.amp.GradScaler(device.type, enabled=name == "fp16"))
 
     def autocast(self) -> torch.autocast:

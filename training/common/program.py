@@ -29,7 +29,10 @@ def run(program: Callable[[Write], None], events: Path | None) -> None:
     rank = int(os.environ.get("RANK", "0"))
     with EventLog(events / rank_folder(rank) / EVENTS_FILE, rank) as log:
         life.begin(log)
-        _run(program, log.write)
+        try:
+            _run(program, log.write)
+        finally:
+            life.end()
 
 
 def _run(program: Callable[[Write], None], write: Write) -> None:

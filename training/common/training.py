@@ -75,7 +75,8 @@ class Place:
 class Recipe(Protocol):
     """What a program trains: its model, data, loss and rates. Building one opens no image.
 
-    `epochs` is where the training ends; `mixed_precision` what `--precision auto` means on a GPU.
+    `epochs` is where the training ends; `mixed_precision` what `--precision auto` means on a GPU, `dilated`
+    whether the model has dilated convolutions.
     """
 
     program: str
@@ -85,6 +86,7 @@ class Recipe(Protocol):
     epochs: int
     steps_per_pass: int
     mixed_precision: bool
+    dilated: bool
 
     def dataset(self) -> Dataset: ...
 
@@ -170,14 +172,20 @@ def _seed(asked: int | None, checkpoint: Checkpoint | None, gang: Gang) -> int:
 
 
 def _rate(recipe: Recipe, place: Place) -> Callable[[int, int], float]:
-    """0 for synthetic batches: they measure compute, and what noise teaches overflows fp16 after about 40 steps."""
+    """0 for synthetic batches: they measure compute, and noise must not teach a model until it overflows fp16."""
     return (lambda *_: 0.0) if place.synthetic else recipe.learning_rate
 
 
 def _build(recipe: Recipe, place: Place) -> Assembly:
     seed_everything(place.seed + place.gang.rank)
     assembly = assemble(
-        recipe.model(), place.gang, place.options, recipe.mixed_precision, recipe.optimizer, recipe.loss
+        recipe.model(),
+        place.gang,
+        place.options,
+        recipe.mixed_precision,
+        recipe.dilated,
+        recipe.optimizer,
+        recipe.loss,
     )
     if place.checkpoint:
         checkpoints.restore(place.checkpoint, assembly.training, assembly.model, place.gang)

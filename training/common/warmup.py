@@ -15,7 +15,7 @@ def warm_up(
 ) -> Synthetic:
     """Runs the steps on one synthetic batch and puts weights, buffers, optimiser and random states back.
 
-    They update at a rate of 0: what noise teaches drives SSD's fp16 scores out of range in about 40 steps.
+    They update at a rate of 0: noise must not teach a model until it overflows fp16.
     `seconds` of the result lies between two barriers. It is 0 when `synthetic_steps` is: then nothing was timed.
     """
     before = Snapshot(training)

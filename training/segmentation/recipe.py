@@ -67,6 +67,7 @@ class SegmentationRecipe:
     steps_per_pass: int
     snapshot: Checkpoint | None
     program: str = PROGRAM
+    dilated: bool = True
 
     @property
     def model_name(self) -> str:

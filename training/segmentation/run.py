@@ -67,7 +67,9 @@ def validate(options: Options, binding: Binding, write: Write) -> None:
     checkpoint = _loaded(options.snapshot or options.resume, options)
     assert checkpoint is not None
     gang = Gang.join(common.local_rank, common.cuda, common.backend)
-    precision = Precision.choose(common.precision, options.mixed_precision, common.allow_tf32, gang.device)
+    precision = Precision.choose(
+        common.precision, options.mixed_precision, common.allow_tf32, gang.device, dilated=True
+    )
     layout = memory_layout(common.data_layout, gang.device)
     model = build(options.arch, len(CLASS_NAMES), None)
     model.load_state_dict(checkpoint.model)

@@ -61,10 +61,12 @@ class SSD300(nn.Module):
 def resnet_backbone(name: str, weights: Path | None) -> nn.Sequential:
     """torchvision's ResNet up to layer3, whose stride is taken out: (N, 3, 300, 300) to (N, channels, 38, 38).
 
-    `weights` is a file with the state dict of that torchvision ResNet; None leaves the random initialisation. Raises
-    UserError.
+    `weights` is a file with the state dict of that torchvision ResNet. None leaves it random, with residual branches
+    that begin at zero (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 5.1): else the last map, which the
+    heads take as it is, grows with every block, and the published learning rate drives scores beyond what fp16 holds.
+    Raises UserError.
     """
-    resnet = torchvision.models.get_model(name, weights=None)
+    resnet = torchvision.models.get_model(name, weights=None, zero_init_residual=True)
     if weights is not None:
         _load(resnet, name, weights)
     first = resnet.layer3[0]

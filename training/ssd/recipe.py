@@ -49,6 +49,7 @@ class SsdRecipe:
     image_bytes: int
     steps_per_pass: int
     program: str = PROGRAM
+    dilated: bool = False
 
     @classmethod
     def prepare(cls, options: Options, place: Place, layout: Layout, annotations: Annotations) -> SsdRecipe:
