@@ -6,6 +6,7 @@ launcher; but a dead process keeps it in /proc until its parent has asked for it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -93,11 +94,10 @@ def _ranks_below(pid: int) -> Iterator[tuple[int, int]]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, children.read_text().split())
-        except OSError:  # it ended while we looked
-            continue
+    tasks = Path(f"/proc/{pid}/task")
+    with contextlib.suppress(OSError):  # it ended while we looked; a glob would raise as well
+        for task in os.listdir(tasks):
+            found += map(int, (tasks / task / "children").read_text().split())
     return found
 
 
