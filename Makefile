@@ -6,7 +6,7 @@ LOCK_OPTIONS = --quiet --python-version 3.11 --generate-hashes --no-annotate --n
 NODE_PYTHON = "$$SCALEOUT_VENVS/node/bin/python"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint up down cluster-up cluster-down compose-env lock-files clean
+.PHONY: help setup demo test test-faults test-soak bench lint up down cluster-up cluster-down compose-env lock-files clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 16
@@ -18,12 +18,21 @@ demo: setup ## from nothing to the scaling table; CITYSCAPES=/path takes your ow
 	@$(IN_ENV) scaleout demo
 
 test: lint ## the whole test suite, set-up included; what CI runs
-	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q tests/wire tests/training
+	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q -n 2 --dist worksteal tests/wire tests/training
 	@$(IN_ENV) python -m pytest -q tests/wire tests/orchestrator
+	@$(IN_ENV) python -m pytest -q -m quick tests/faults
 	@$(IN_ENV) python -m pytest -q -n 2 --dist loadfile tests/e2e
 
-bench: setup ## how fast input and start-up are here, as ratios within one run (about 10 minutes; 3 GB in a temporary folder)
-	@$(IN_ENV) for program in benchmarks/*.py; do echo "== $$program"; $(NODE_PYTHON) "$$program" || exit 1; done
+test-faults: setup ## every fault on 1, 2 and 4 hosts in network namespaces, and the table of how each ends (root; about 15 minutes)
+	@$(IN_ENV) python -m pytest -q -m "not soak" tests/faults --matrix "$(HOME_DIR)/fault-matrix.md"
+
+test-soak: setup ## faults at random moments, then launches back to back (root; about 40 minutes); SEED, FAULTS, LAUNCHES
+	@$(IN_ENV) python -m pytest -q -m soak tests/faults $(if $(SEED),--soak-seed $(SEED)) \
+		$(if $(FAULTS),--soak-faults $(FAULTS)) $(if $(LAUNCHES),--soak-launches $(LAUNCHES))
+
+bench: setup ## how fast input, start-up and launches are here, as ratios within one run (about 10 minutes; 3 GB in a temporary folder)
+	@$(IN_ENV) for program in benchmarks/s*.py; do echo "== $$program"; $(NODE_PYTHON) "$$program" || exit 1; done
+	@$(IN_ENV) echo "== benchmarks/launch.py"; python benchmarks/launch.py
 
 lint: setup ## ruff, the contract that keeps the rooms apart, and the compose file against its specification
 	@$(IN_ENV) ruff check . && ruff format --check . && lint-imports --no-logo

@@ -13,6 +13,7 @@ from airflow.sdk import DAG, TaskGroup, TriggerRule, chain
 from scaleout import settings
 from scaleout.config import files
 from scaleout.errors import ConfigError
+from scaleout.operators.attempt import RETRIES
 from scaleout.operators.form import trigger_form
 from scaleout.operators.schedule import nightly_schedule
 from scaleout.operators.slots import trial_slots
@@ -44,7 +45,10 @@ def trial(key: TrialKey) -> TaskGroup:
 
 def sweep(cluster_name: str) -> None:
     lock = LockOperator(task_id="lock")
-    compile_results = CompileResultsOperator(task_id="compile_results", trigger_rule=TriggerRule.ALL_DONE)
+    # Whatever happens after `lock` both run, also in a run that is marked failed, and the results decide how it ends.
+    compile_results = CompileResultsOperator(task_id="compile_results").as_teardown(
+        setups=lock, on_failure_fail_dagrun=True
+    )
     unlock = UnlockOperator(task_id="unlock").as_teardown(setups=lock)
     chain(
         PlanOperator(task_id="plan", cluster=cluster_name),
@@ -74,7 +78,7 @@ with DAG(
     params=form,
     doc_md=__doc__,
     tags=["scaleout"],
-    default_args={"retries": 0},
+    default_args=RETRIES,
 ):
     if problem is None:
         sweep(cluster.name)

@@ -1,7 +1,8 @@
 """Plays `python -m torch.distributed.run … main.py …` on a node: one rank per node that leaves a plausible event log.
 
 What it does stands in `$HOME/behaviour.json`, a home per node: {"exit": n} to fail at once, {"hang": true} to start a
-rank in a session of its own and wait for it for ever.
+rank in a session of its own and wait for it for ever, {"talk": true} to say numbered lines until it is no longer told to.
+`$HOME/launches` has a line for each time that it was started.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from training.wire import events
 from training.wire.job import EVENTS_FILE, NODE_VARIABLE, RUN_ID_VARIABLE, rank_folder
 
 STEP_S = 0.01
+TALK_PAUSE_S = 0.05
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
@@ -90,10 +92,25 @@ def read_bytes() -> int:
     return int(fields["read_bytes"])
 
 
-def main() -> int:
+def behaves() -> dict:
     path = Path(os.environ["HOME"]) / "behaviour.json"
-    behaviour = json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def talk() -> None:
+    said = 0
+    while behaves().get("talk"):
+        said += 1
+        print(f"line {said} of the stand-in", flush=True)
+        time.sleep(TALK_PAUSE_S)
+    print(f"the stand-in has said {said} lines", flush=True)
+
+
+def main() -> int:
+    behaviour = behaves()
     options = parsed(sys.argv[1:])
+    with (Path(os.environ["HOME"]) / "launches").open("a") as launches:
+        launches.write(f"{options.events}\n")
     print("the stand-in launcher starts", flush=True)
     if "exit" in behaviour:
         print("a rank of the stand-in fails on purpose", flush=True)
@@ -102,6 +119,8 @@ def main() -> int:
         rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print("a rank of the stand-in hangs", flush=True)
         return rank.wait()
+    if behaviour.get("talk"):
+        talk()
     train(options)
     return 0
 

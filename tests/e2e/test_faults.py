@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
@@ -12,8 +13,7 @@ QUICK: dict[str, Any] = {"preset": "quick", "length": {"steps": 2}, "window_step
 
 
 def launched(world: World) -> list[str]:
-    newest = max(world.sweeps(), key=lambda folder: (folder / "sweep.json").stat().st_mtime)
-    return sorted(path.parent.name for path in newest.glob("*/launch.json"))
+    return sorted(path.parent.name for path in world.newest().glob("*/launch.json"))
 
 
 def rank_hangs_on(world: World, node: str) -> bool:
@@ -56,6 +56,48 @@ def test_ctrl_c_ends_the_gang_and_the_sweep(faults: World) -> None:
     faults.assert_nothing_is_left()
 
 
+def test_sigterm_ends_the_gang_and_the_sweep(faults: World) -> None:
+    for node in ("node1", "node2"):
+        faults.behave(node, hang=True)
+    process = faults.start({**QUICK, "nodes": [2], "rounds": 2})
+    try:
+        wait_for(lambda: rank_hangs_on(faults, "node1") and rank_hangs_on(faults, "node2"), 90, "both ranks")
+        process.terminate()
+        output, _ = process.communicate(timeout=90)
+    finally:
+        end_group(process)
+    assert process.returncode == 1 and "Traceback" not in output
+    assert "stopped on request in r1_ssd_n2_cold.launch" in output
+    assert launched(faults) == ["ssd-n2-cold-r1-t1"]
+    faults.assert_nothing_is_left()
+
+
+def test_sigterm_early_in_a_sweep_launches_nothing(faults: World) -> None:
+    before = faults.sweeps()
+    process = faults.start({**QUICK, "nodes": [2]})
+    try:
+        wait_for(lambda: len(faults.sweeps()) > len(before), 90, "the plan, with no task at work or the next one")
+        process.terminate()
+        output, _ = process.communicate(timeout=90)
+    finally:
+        end_group(process)
+    assert process.returncode == 1 and "the sweep was stopped in" in output
+    assert launched(faults) == []
+    faults.assert_nothing_is_left()
+
+
+def test_a_launch_over_airflows_time_limit_is_stopped_and_the_sweep_may_go_on(faults: World) -> None:
+    faults.behave("node2", hang=True)
+    status, output = faults.run({**QUICK, "nodes": [2]}, AIRFLOW__CORE__DEFAULT_TASK_EXECUTION_TIMEOUT="20")
+    assert status == 1 and "Traceback" not in output
+    (missing,) = faults.results()["missing"]
+    assert (
+        missing == "ssd on 2 nodes, cold, round 1: stopped after 0:00:20, the time limit that Airflow was given for it"
+    )
+    assert json.loads((faults.newest() / "sweep.json").read_text())["stopped"] is None
+    faults.assert_nothing_is_left()
+
+
 def test_a_killed_orchestrator_leaves_nothing_when_the_lease_has_run_out(faults: World) -> None:
     faults.behave("node1", hang=True)
     process = faults.start({**QUICK, "nodes": [1]})
@@ -64,8 +106,11 @@ def test_a_killed_orchestrator_leaves_nothing_when_the_lease_has_run_out(faults:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         run_id = faults.run_id()
-        assert faults.command("processes", run_id).returncode == 1
-        wait_for(lambda: faults.command("processes", run_id).returncode == 0, 20, "the lease to end the gang")
+        wait_for(lambda: faults.command("processes", run_id).returncode == 0, 30, "the lease to end the gang")
+        (ended,) = (faults.cluster.folder / "node1" / "home" / "scaleout" / "runs").glob(
+            f"{faults.newest().name}/ssd-*/*/exit.json"
+        )
+        assert json.loads(ended.read_text())["state"] == "lease_expired"
         refused, output = faults.run({**QUICK, "nodes": [1]})
     finally:
         end_group(process)

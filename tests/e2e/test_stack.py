@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import stat
-import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -18,64 +14,14 @@ from zoneinfo import ZoneInfo
 
 import psutil
 import pytest
+from stacks import DAG, Up, command, stack_up
 from world import World, wait_for
 
-from scaleout.local.processes import runs
-from scaleout.local.rest import Rest
-from scaleout.local.stack import Stack
+from scaleout.local.processes import Daemon, runs
 
-DAG = "/api/v2/dags/scaling_benchmark"
 ZONE = "Asia/Tokyo"
+LAUNCH = "r1_ssd_n2_cold.launch"
 FORM: dict[str, Any] = {"preset": "quick", "nodes": [2], "length": {"steps": 2}, "window_steps": 1}
-COMMAND_LIMIT_S = 240
-POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class Up:
-    """A stack that is up, what `up` said, and a token for its API."""
-
-    world: World
-    stack: Stack
-    said: str
-    token: str
-
-    @property
-    def rest(self) -> Rest:
-        return self.stack.rest()
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        status, answer = self.rest.ask(method, path, body, self.token)
-        assert status in (200, 201), (method, path, status, answer)
-        return answer
-
-    def trigger(self, form: dict[str, Any]) -> str:
-        """The run_id."""
-        return self.ask("POST", f"{DAG}/dagRuns", {"logical_date": None, "conf": form})["dag_run_id"]
-
-    def runs(self) -> dict[str, str]:
-        """The state of every run, by run_id; after a pause, since it is asked again and again of the server under test."""
-        time.sleep(POLL_S)
-        return {run["dag_run_id"]: run["state"] for run in self.ask("GET", f"{DAG}/dagRuns")["dag_runs"]}
-
-    def wait(self, run_id: str, seconds: float) -> str:
-        wait_for(lambda: self.runs()[run_id] in ("success", "failed"), seconds, f"{run_id} to end")
-        return self.runs()[run_id]
-
-    def tasks(self, run_id: str) -> dict[str, str]:
-        """The state of every task, by task_id."""
-        listed = self.ask("GET", f"{DAG}/dagRuns/{quote(run_id)}/taskInstances?limit=200")["task_instances"]
-        return {task["task_id"]: task["state"] for task in listed}
-
-    def log(self, run_id: str, task_id: str) -> str:
-        return json.dumps(self.ask("GET", f"{DAG}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/logs/1"))
-
-
-def command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`scaleout stack …`"""
-    line = f". {shlex.quote(str(world.home / 'env.sh'))} && exec scaleout stack {shlex.join(arguments)}"
-    environment = world.environment()
-    return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=COMMAND_LIMIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +35,8 @@ def up(fault_world: World) -> Iterator[Up]:
         out.write(f'node_counts: [2]\ntimezone: {ZONE}\nnightly: "{missed.minute} {missed.hour} * * *"\n')
     nightly = fault_world.config_dir / "presets" / "nightly.yaml"
     nightly.write_text(nightly.read_text().replace("rounds: 3", "rounds: 1"))  # as many slots as are needed
-    stack = Stack(fault_world.home / "stack")
-    try:
-        done = command(fault_world, "up")
-        assert done.returncode == 0, done.stdout + done.stderr
-        token = stack.rest().token("admin", stack.home.password())
-        assert token
-        yield Up(fault_world, stack, done.stdout, token)
-    finally:
-        command(fault_world, "down")
+    with stack_up(fault_world) as up:
+        yield up
 
 
 def test_up_tells_the_password_once_and_the_second_up_does_nothing(up: Up) -> None:
@@ -154,11 +93,12 @@ def test_a_sweep_triggered_with_a_form_is_green_and_its_results_are_there(up: Up
     assert (results["run_id"], results["missing"]) == (run_id, [])
     assert [(row["nodes"], row["status"]) for row in results["trials"]] == [(2, "succeeded")]
     assert (up.world.latest() / "report.html").exists()
-    assert "the stand-in launcher starts" in up.log(run_id, "r1_ssd_n2_cold.launch")
+    assert "the stand-in launcher starts" in up.log(run_id, LAUNCH)
     up.world.assert_nothing_is_left()
 
 
-def test_a_launch_that_is_marked_failed_leaves_no_rank_and_fails_the_sweep(up: Up) -> None:
+def hanging(up: Up) -> str:
+    """A sweep with a rank that hangs on each node."""
     for node in ("node1", "node2"):
         up.world.behave(node, hang=True)
     run_id = up.trigger(FORM)
@@ -170,17 +110,52 @@ def test_a_launch_that_is_marked_failed_leaves_no_rank_and_fails_the_sweep(up: U
 
     wait_for(rank_hangs, 60, "the rank on node2")
     assert up.world.command("processes", run_id).returncode == 1
-    task = f"{DAG}/dagRuns/{quote(run_id)}/taskInstances/r1_ssd_n2_cold.launch"
-    up.ask("PATCH", task, {"new_state": "failed"})
+    return run_id
+
+
+def assert_stopped_for_good(up: Up, run_id: str) -> None:
+    """Nothing of the run is left within seconds, nothing is tried again, the results say why, and the cluster is free."""
     wait_for(lambda: up.world.command("processes", run_id).returncode == 0, 15, "the ranks to end")
     assert up.wait(run_id, 60) == "failed"
-    assert up.tasks(run_id)["unlock"] == "success"
+    wait_for(lambda: up.tasks(run_id)["unlock"] == "success", 60, "the cluster to be given back")
+    assert up.tasks(run_id)[LAUNCH] == "failed" and up.tries(run_id, LAUNCH) == 1
+    up.world.assert_nothing_is_left()
+    (missing,) = up.world.results()["missing"]
+    assert missing == "ssd on 2 nodes, cold, round 1: stopped on request"
+
+
+def test_a_launch_that_is_marked_failed_leaves_no_rank_and_fails_the_sweep(up: Up) -> None:
+    run_id = hanging(up)
+    up.ask("PATCH", f"{DAG}/dagRuns/{quote(run_id)}/taskInstances/{LAUNCH}", {"new_state": "failed"})
+    assert_stopped_for_good(up, run_id)
+
+
+def test_a_sweep_that_is_marked_failed_leaves_no_rank_and_gives_the_cluster_back(up: Up) -> None:
+    run_id = hanging(up)
+    up.ask("PATCH", f"{DAG}/dagRuns/{quote(run_id)}", {"state": "failed"})
+    assert_stopped_for_good(up, run_id)
+
+
+def test_a_launch_that_is_cleared_while_it_runs_is_stopped_and_launched_anew(up: Up) -> None:
+    run_id = hanging(up)
+    for node in ("node1", "node2"):
+        up.world.behave(node)
+    up.ask(
+        "POST",
+        f"{DAG}/clearTaskInstances",
+        {"dry_run": False, "dag_run_id": run_id, "task_ids": [LAUNCH], "only_failed": False},
+    )
+    assert up.wait(run_id, 90) == "success", up.tasks(run_id)
+    (row,) = up.world.results()["trials"]
+    assert (row["trial"], row["notes"]) == ("ssd-n2-cold-r1-t2", ["try 1: stopped on request"])
+    assert json.loads((up.world.newest() / "sweep.json").read_text())["stopped"] is None
     up.world.assert_nothing_is_left()
 
 
 def test_status_tells_of_a_part_that_died_and_down_leaves_no_process(up: Up) -> None:
     family = up.stack.family()
-    (dag_processor,) = [p for p in family if runs(p) and "dag-processor" in p.cmdline()]
+    dag_processor = Daemon("dag-processor", up.stack.folder).process()
+    assert dag_processor is not None
     os.kill(dag_processor.pid, signal.SIGKILL)
     told = command(up.world, "status")
     assert told.returncode == 1

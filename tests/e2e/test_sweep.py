@@ -52,6 +52,11 @@ def test_every_trial_has_its_row(finished: World) -> None:
         assert two["speedup"] == pytest.approx(two["images_per_s"] / one["images_per_s"])
 
 
+def test_where_nobody_starts_a_dead_task_again_a_gang_does_not_outlive_it_for_long(finished: World) -> None:
+    sweep = json.loads((finished.latest() / "sweep.json").read_text())
+    assert (sweep["lease_s"], sweep["lock_ttl_s"]) == (30, 300)
+
+
 def test_rates_follow_from_the_event_logs(finished: World) -> None:
     for row in finished.results()["trials"]:
         logs = [events_of(finished.latest() / row["trial"], rank) for rank in range(row["ranks"])]
@@ -175,6 +180,22 @@ def test_the_command_in_the_results_does_the_same_when_pasted_on_the_node(finish
     assert [e["kind"] for e in twice] == [e["kind"] for e in events_of(finished.latest() / row["trial"], 0)] * 2
     losses = [w["loss"] for w in twice if w["kind"] == "window"]
     assert losses[: len(losses) // 2] == pytest.approx(losses[len(losses) // 2 :])
+
+
+def test_what_each_rank_said_comes_home_byte_for_byte_and_its_network_is_known(finished: World) -> None:
+    for row in finished.results()["trials"]:
+        for node in row["nodes_used"]:
+            folder = Path(finished.latest().name) / row["trial"] / node
+            home = finished.home / "results" / folder
+            there = finished.cluster.folder / node / "home" / "scaleout" / "runs" / folder
+            (said,) = home.glob("logs/*/attempt_0/0/stdout.log")
+            assert said.read_bytes() == (there / said.relative_to(home)).read_bytes()
+            rank = row["nodes_used"].index(node)
+            assert rank or b"images/s over all ranks" in said.read_bytes()
+            shown = {line for line in (home / "log").read_text().splitlines() if line.startswith(f"[rank {rank}] ")}
+            assert {f"[rank {rank}] {line}" for line in said.read_text().splitlines()} <= shown
+        assert row["provenance"]["network_interfaces"] == dict.fromkeys(row["nodes_used"], "lo")
+        assert {rank["network_interface"] for rank in row["provenance"]["ranks"].values()} == {"lo"}
 
 
 def test_nothing_is_left_on_the_nodes(finished: World) -> None:

@@ -71,10 +71,13 @@ class World:
     def sweeps(self) -> list[Path]:
         return sorted(p.parent for p in (self.home / "results").glob("*/sweep.json") if p.parent.name != "latest")
 
+    def newest(self) -> Path:
+        """The folder of the sweep whose plan was touched last."""
+        return max(self.sweeps(), key=lambda folder: (folder / "sweep.json").stat().st_mtime)
+
     def run_id(self) -> str:
         """Of the newest sweep."""
-        newest = max(self.sweeps(), key=lambda folder: (folder / "sweep.json").stat().st_mtime)
-        return json.loads((newest / "sweep.json").read_text())["run_id"]
+        return json.loads((self.newest() / "sweep.json").read_text())["run_id"]
 
     def array_calls(self) -> list[dict[str, Any]]:
         path = self.cluster.folder / "array" / "calls.jsonl"
@@ -84,7 +87,14 @@ class World:
         """Sets what a stand-in does: `array`, or the ranks of `node1`, `node2`."""
         folder = self.cluster.folder / host
         path = folder / "behaviour.json" if host == "array" else folder / "home" / "behaviour.json"
-        path.write_text(json.dumps(behaviour))
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(behaviour))
+        partial.replace(path)
+
+    def launches(self, node: str) -> list[str]:
+        """The trial folders in which the stand-in launcher was started on a node."""
+        path = self.cluster.folder / node / "home" / "launches"
+        return [Path(line).parent.name for line in path.read_text().splitlines()] if path.exists() else []
 
     def assert_nothing_is_left(self) -> None:
         """No process of the newest sweep on any node, and the lock is free."""

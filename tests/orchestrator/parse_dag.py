@@ -8,7 +8,9 @@ import warnings
 warnings.simplefilter("ignore")
 
 from airflow.dag_processing.dagbag import DagBag  # noqa: E402
+from airflow.sdk.exceptions import AirflowTaskTimeout  # noqa: E402
 
+OWN_ENDS = (SystemExit(1), ValueError(), AirflowTaskTimeout())
 HEAVY = ("matplotlib", "torch", "torchvision", "pandas", "numpy", "scipy")
 
 
@@ -35,8 +37,13 @@ def described(task: object) -> dict[str, object]:
         "rule": str(task.trigger_rule.value),
         "upstream": sorted(task.upstream_task_ids),
         "teardown": task.is_teardown,
+        "fails_the_run": task.on_failure_fail_dagrun,
         "setup": task.is_setup,
         "retries": task.retries,
+        "retry_delay_s": task.retry_delay.total_seconds(),
+        "retried_after": {
+            type(e).__name__: task.retry_policy.evaluate(e, 1, task.retries).action.value for e in OWN_ENDS
+        },
         "sentence": getattr(task, "sentence", None),
     }
 

@@ -69,7 +69,11 @@ def in_order(found: dict[str, Any]) -> list[str]:
     while here:
         (task,) = here
         order.append(task)
-        here = [name for name, task in found.items() if order[-1] in task["upstream"] and name != "unlock"]
+        before = {
+            name: [u for u in task["upstream"] if not (task["teardown"] and u == "lock")]
+            for name, task in found.items()
+        }
+        here = [name for name in found if order[-1] in before[name] and name != "unlock"]
     return order
 
 
@@ -111,7 +115,7 @@ def test_a_failed_trial_does_not_keep_the_next_one_from_its_gate_nor_the_results
     found = tasks(parses["shipped"])
     rules = {name: task["rule"] for name, task in found.items()}
     assert {rule for name, rule in rules.items() if name.endswith(".gate")} == {"all_done"}
-    assert rules["compile_results"] == "all_done"
+    assert rules["compile_results"] == "all_done_setup_success"
 
 
 def test_nothing_is_launched_after_caches_that_could_not_be_emptied_and_what_ran_is_always_collected(
@@ -134,10 +138,14 @@ def test_the_lock_is_given_back_whatever_happened_and_the_results_decide_the_run
     assert found["unlock"]["upstream"] == ["compile_results", "lock"]
     followed = {upstream for name, task in found.items() if name != "unlock" for upstream in task["upstream"]}
     assert set(found) - followed - {"unlock"} == {"compile_results"}
+    decides = {name for name, task in found.items() if task["teardown"] and task["fails_the_run"]}
+    assert decides == {"compile_results"}
 
 
-def test_no_task_is_retried_behind_the_users_back(parses: dict[str, Any]) -> None:
-    assert {task["retries"] for task in tasks(parses["shipped"]).values()} == {0}
+def test_tasks_that_die_are_tried_again_soon_and_none_is_for_what_it_says_itself(parses: dict[str, Any]) -> None:
+    for task in tasks(parses["shipped"]).values():
+        assert task["retries"] > 1 and task["retry_delay_s"] <= 10
+        assert task["retried_after"] == {"SystemExit": "fail", "ValueError": "fail", "AirflowTaskTimeout": "fail"}
 
 
 def test_the_form_has_every_field_that_is_validated(parses: dict[str, Any]) -> None:

@@ -36,7 +36,8 @@ def test_a_free_port_can_be_listened_on(cluster: PrivateCluster) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
 def test_the_interface_that_leads_to_loopback(cluster: PrivateCluster, address: str) -> None:
-    assert ask(cluster, "network", "interface", address) == {"interface": "lo", "address": "127.0.0.1"}
+    answer = ask(cluster, "network", "interface", address)
+    assert (answer["interface"], answer["address"]) == ("lo", "127.0.0.1")
 
 
 def test_an_address_that_leads_nowhere_is_named(cluster: PrivateCluster) -> None:
@@ -67,6 +68,17 @@ def test_preflight_tells_what_the_node_is(cluster: PrivateCluster, tmp_path: Pat
         ["findmnt", "-no", "FSTYPE,TARGET", "-T", tmp_path], capture_output=True, text=True, check=True
     )
     assert [answer["data_mount"]["type"], answer["data_mount"]["point"]] == found.stdout.split()
+
+
+def test_preflight_finds_the_mount_of_a_data_set_whatever_its_name(cluster: PrivateCluster, tmp_path: Path) -> None:
+    point = tmp_path / "daten für\n'es' \\ 1"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(point)], check=True)
+    try:
+        answer = ask(cluster, "preflight", str(tmp_path), str(point), str(point / "prepared"))
+    finally:
+        subprocess.run(["umount", str(point)], check=True)
+    assert (answer["data_mount"]["type"], answer["data_mount"]["point"]) == ("tmpfs", str(point))
 
 
 def test_preflight_tells_of_a_data_set_that_is_not_there(cluster: PrivateCluster, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -265,6 +266,19 @@ def test_a_part_that_stalls_leaves_its_stacks_and_where_it_stood(session: Start,
     assert "in waits_for_ever" in stacks and "== rank None, process" in stacks
 
 
+def test_a_rank_that_was_suspended_is_known_as_such(session: Start, run_id: str, tmp_path: Path) -> None:
+    one = session("start", tmp_path / "run")
+    rank = shlex.join(["env", "RANK=0", "LOCAL_RANK=0", str(settings.node_python()), "-c", STALLED])
+    one.begin(job(run_id, f"{rank} & wait"))
+    one.heard()
+    (pid,) = (process.pid for process in carrying(run_id) if process.environ().get("RANK") == "0")
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    status = one.end("stall\n")[1][-1]["exit"]
+    assert [(rank["rank"], rank["suspended"]) for rank in status["progress"]] == [(0, True)]
+    assert "in waits_for_ever" in (tmp_path / "run" / "stacks.txt").read_text()
+
+
 def test_a_progress_bar_comes_as_its_last_state(session: Start, run_id: str, tmp_path: Path) -> None:
     one = session("start", tmp_path / "run")
     one.begin(job(run_id, r"printf 'a\r b\r c\nwindows\r\n 1%%\r 2%%\r'"))
@@ -278,7 +292,7 @@ def test_a_full_disk_does_not_hide_how_it_ended(session: Start, run_id: str, sma
     said = one.end()[1]
     status = said[-1]["exit"]
     assert (status["state"], status["exit_code"]) == ("failed", 3)
-    assert status["reason"] == f"exit status 3; the disk of {small_disk}/run is full (0 bytes are free)"
+    assert status["reason"] == f"exit status 3; the disk of {small_disk}/run is full" and status["disk_full"]
     again = session("attach", small_disk / "run", "0").end()[1]
     assert again[-1] == said[-1]
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from trials import CHECKOUT, cluster, environment, sweep_of
 
+from scaleout import settings
 from scaleout.config import files
-from scaleout.plan.commands import Rendezvous, node_command, shown
+from scaleout.local.ports import free_port
+from scaleout.plan.commands import LAUNCHER_ENVIRONMENT, Rendezvous, node_command, shown
 
 GOLDEN = Path(__file__).parent / "golden"
 # As the paper prints them.
@@ -25,7 +27,8 @@ PUBLISHED = {
         --apex --fp16 --crop_size "800,800" --num_workers 10 --max_epoch 20 --arch deepv3.DeepV3PlusW38""",
 }
 ADDED = {
-    "--master_addr", "--master_port", "--seed", "--window-steps", "--warmup-steps", "--synthetic-steps", "--events",
+    "--master_addr", "--master_port", "--log-dir", "--tee",
+    "--seed", "--window-steps", "--warmup-steps", "--synthetic-steps", "--events",
 }  # fmt: skip
 
 
@@ -122,6 +125,10 @@ def test_nodes_differ_in_their_rank_and_in_where_they_log() -> None:
     changed = {(a, b) for a, b in zip(first, second, strict=True) if a != b}
     assert changed == {
         ("--node_rank=0", "--node_rank=1"),
+        (
+            "--log-dir=/home/bench/runs/r/ssd-n2-cold-r1-t1/node1/logs",
+            "--log-dir=/home/bench/runs/r/ssd-n2-cold-r1-t1/node2/logs",
+        ),
         ("/home/bench/runs/r/ssd-n2-cold-r1-t1/node1", "/home/bench/runs/r/ssd-n2-cold-r1-t1/node2"),
     }
 
@@ -134,6 +141,38 @@ def test_the_length_on_the_command_line_is_the_one_that_was_asked_for(length: di
         flag: command[command.index(flag) + 1] for flag in ("--steps", "--seconds", "--epochs") if flag in command
     }
     assert {flag: float(text) for flag, text in lengths.items()} == {f"--{name}": value}
+
+
+RANK = """
+import os, sys
+rank = os.environ["RANK"]
+os.write(1, b"rank %s: \\xff\\xfe\\r10%%\\n" % rank.encode())
+print("says " + rank)
+print("complains " + rank, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "torch.distributed.launch"])
+def test_what_each_rank_says_is_in_files_of_its_own_and_in_the_nodes_log_with_its_number(
+    launcher: str, tmp_path: Path
+) -> None:
+    conf = {"nodes": [1], "processes_per_node": 2, "launcher": launcher, "length": {"steps": 200}}
+    (command,) = commands("ssd", conf, device="cpu")
+    own = {"/opt/train/bin/python": str(settings.node_python()), "--master_addr=10.0.0.1": "--master_addr=127.0.0.1"}
+    events = "/home/bench/runs/r/ssd-n1-cold-r1-t1/node1"
+    command = [own.get(word, word).replace(events, str(tmp_path / "run")) for word in command]
+    (tmp_path / "main.py").write_text(RANK)
+    port = free_port()
+    command = [word.replace("--master_port=29500", f"--master_port={port}") for word in command]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(**LAUNCHER_ENVIRONMENT), capture_output=True, text=True, check=True
+    )
+    for rank in (0, 1):
+        (out,) = (tmp_path / "run" / "logs").glob(f"*/attempt_0/{rank}/stdout.log")
+        assert out.read_bytes() == b"rank %d: \xff\xfe\r10%%\nsays %d\n" % (rank, rank)
+        assert out.with_name("stderr.log").read_text() == f"complains {rank}\n"
+        assert f"[rank {rank}] says {rank}\n" in done.stdout
+        assert f"[rank {rank}] complains {rank}\n" in done.stderr
 
 
 HOSTILE = ["plain", "two words", "it's", '"quoted"', "$HOME", "`id`", "a;b", "*", "", "new\nline", "ü–é", "\\"]

@@ -13,6 +13,7 @@ from trials import cluster, config_folder, sweep_of
 from scaleout.config import files
 from scaleout.errors import ConfigError, PlanError
 from scaleout.operators.slots import trial_slots
+from scaleout.plan.resolve import resolve
 from scaleout.plan.sweep import Sweep
 from scaleout.plan.table import describe
 from training.wire.names import slug
@@ -223,3 +224,23 @@ def test_the_plan_as_text_says_what_runs_and_how_long_it_takes() -> None:
     )
     assert "256 global" in second and "2 nodes" in second
     assert last == "estimated 0.21 h of a budget of 6 h"
+
+
+@pytest.mark.parametrize(
+    ("own", "lease_s", "lock_ttl_s"),
+    [
+        ({}, 30, 300),
+        ({"lease_s": 3}, 3, 300),
+        ({"lease_s": 1000}, 1000, 1500),
+        ({"lease_s": 1000, "lock_ttl_s": 60}, 1000, 60),
+        ({"lock_ttl_s": 60}, 30, 60),
+    ],
+)
+def test_lease_and_lock_are_the_clusters_or_long_enough(own: dict[str, int], lease_s: int, lock_ttl_s: int) -> None:
+    sweep = sweep_of({}, cluster(**own))
+    assert (sweep.lease_s, sweep.lock_ttl_s) == (lease_s, lock_ttl_s)
+
+
+def test_where_somebody_starts_a_dead_task_again_the_lock_outlives_the_lease_too() -> None:
+    sweep = resolve(run_id="nightly", conf={}, cluster=cluster(), created_at="now", lease_s=600)
+    assert (sweep.lease_s, sweep.lock_ttl_s) == (600, 900)

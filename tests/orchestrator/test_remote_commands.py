@@ -7,16 +7,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from awkward import ECHO, VALUES
 from gangs import until
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from private_cluster import PATIENCE_S, PrivateCluster
 
 from scaleout.errors import FleetError, NodeError
 from scaleout.remote.fleet import each
 from scaleout.remote.node import Answer, Node
-
-ECHO = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
 
 
 def run(cluster: PrivateCluster, command: list[str], *, stdin: bytes = b"", timeout_s: float = PATIENCE_S) -> Answer:
@@ -135,16 +133,6 @@ def open_node(cluster: PrivateCluster) -> Iterator[tuple[asyncio.Runner, Node]]:
         [node] = runner.run(context.__aenter__())
         yield runner, node
         runner.run(context.__aexit__(None, None, None))
-
-
-AWKWARD = st.sampled_from([*" '\";$()`\\\n\t-!*?~&|<>#{}[]%=é→日\r", "$(reboot)", "--", "${HOME}", "\U0001f680"])
-VALUES = st.lists(
-    st.one_of(
-        st.lists(AWKWARD, max_size=12).map("".join),
-        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30),
-    ),
-    max_size=5,
-)
 
 
 @given(values=VALUES)

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    # Each worker, and what it starts, has its share of the cores. Read once, by the first import of torch.
+    share = len(os.sched_getaffinity(0)) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ["OMP_NUM_THREADS"] = str(max(1, share))
+
 from test_data_programs import generate
+
+# Below the range that outgoing connections get theirs from.
+PORTS = range(15000, 32000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _port() -> Iterator[None]:
+    """Launchers that tests start without a port take this one, and not the one that every other test run takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PET_MASTER_PORT", str(random.choice(PORTS)))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -86,35 +86,39 @@ def test_the_papers_command_on_two_ranks(data, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_two_epochs_and_two_more_end_with_the_weights_of_four(data, tmp_path, ranks):
+def test_one_epoch_and_two_more_end_with_the_weights_of_three(data, tmp_path, ranks):
     launch = [sys.executable] if ranks == 1 else LAUNCH
     at_once, in_parts = tmp_path / "at_once", tmp_path / "in_parts"
     same = ["--set_cityscapes_root", data, *SMALL, "--bs_trn", 2, "--val_freq", 3, "--lr", 0.01]
     same += ["--loader", "torch" if ranks == 2 else "dali"]
-    # the schedule depends on --max_epoch, so the first part must be told of all four epochs and stopped
-    steps = 2 * (3 if ranks == 1 else 2)
+    # the schedule depends on --max_epoch, so the first part must be told of all three epochs and stopped
+    steps = 3 if ranks == 1 else 2
     runs = [
-        [*same, "--max_epoch", 4, "--result_dir", at_once, "--seed", 7],
-        [*same, "--max_epoch", 4, "--result_dir", in_parts, "--seed", 7, "--steps", steps],
-        [*same, "--max_epoch", 4, "--result_dir", in_parts, "--resume", in_parts, "--events", tmp_path],
+        [*same, "--max_epoch", 3, "--result_dir", at_once, "--seed", 7],
+        [*same, "--max_epoch", 3, "--result_dir", in_parts, "--seed", 7, "--steps", steps],
+        [*same, "--max_epoch", 3, "--result_dir", in_parts, "--resume", in_parts, "--events", tmp_path],
     ]
     for arguments in runs:
         done = start(launch, tmp_path, *arguments)
         assert done.returncode == 0, done.stderr
-    one, other = (torch.load(path / "epoch_4.pt", weights_only=True)["model"] for path in (at_once, in_parts))
+    one, other = (torch.load(path / "epoch_3.pt", weights_only=True)["model"] for path in (at_once, in_parts))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     log = bodies(tmp_path)
-    assert [body.epoch for body in log if isinstance(body, EpochEnd)] == [2, 3]
-    assert [body.epoch for body in log if isinstance(body, CheckpointSaved)] == [3, 4]
+    assert [body.epoch for body in log if isinstance(body, EpochEnd)] == [1, 2]
+    assert [body.epoch for body in log if isinstance(body, CheckpointSaved)] == [2, 3]
     assert [body.epoch for body in log if isinstance(body, Evaluation)] == [2]
     rates = [body.learning_rate for body in log if isinstance(body, Window)]
-    assert rates == pytest.approx([0.005, 0.0025])
+    assert rates == pytest.approx([0.02 / 3, 0.01 / 3])
+    if ranks == 1:
+        assert_evaluated_alike_on_one_rank_and_on_two(data, tmp_path, at_once)
 
+
+def assert_evaluated_alike_on_one_rank_and_on_two(data, tmp_path, snapshot):
     found = []
     for launcher in ([sys.executable], LAUNCH):
         events, predictions = tmp_path / f"eval{len(launcher)}", tmp_path / f"seen{len(launcher)}"
         done = start(
-            launcher, tmp_path, "--mode", "evaluation", "--set_cityscapes_root", data, "--snapshot", at_once, *SMALL,
+            launcher, tmp_path, "--mode", "evaluation", "--set_cityscapes_root", data, "--snapshot", snapshot, *SMALL,
             "--save_predictions", predictions, "--events", events,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

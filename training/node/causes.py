@@ -15,8 +15,8 @@ from training.wire.schema import WireError
 def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: float) -> RankError | None:
     """The earliest failure of a rank; None when none failed. `seen`: how processes of ranks were seen to end.
 
-    A rank that told how it ended is believed; one that was killed had no time to tell. One that only noticed the fall of
-    another counts where there is no better, and an end of which nothing is known last of all. What a rank told after
+    A rank that told how it ended is believed; one that was killed had no time to tell. An end of which nothing is known
+    counts where there is no better, and one that only noticed the fall of another last of all. What a rank told after
     `until_wall_s`, when its part was being ended, followed from that.
     """
     told = {rank: error for path in folder.glob(f"rank*/{EVENTS_FILE}") for rank, error in _told(path)}
@@ -26,7 +26,7 @@ def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: floa
 
 
 def _order(error: RankError) -> tuple[bool, bool, float]:
-    return error.error == UNKNOWN_END, only_noticed(error.error), error.t_wall_s
+    return only_noticed(error.error), error.error == UNKNOWN_END, error.t_wall_s
 
 
 def _told(path: Path) -> list[tuple[int, RankError | None]]:

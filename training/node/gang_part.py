@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from training.node.causes import first_rank_error
@@ -68,6 +69,7 @@ class GangPart:
         self._started_wall_s = self._decided_wall_s = time.time()
         self._errors: list[RankError] = []
         self._progress: list[RankProgress] = []
+        self._suspended: set[int] = set()
         self._ended: set[int] = set()
 
     def hold(self) -> None:
@@ -90,18 +92,20 @@ class GangPart:
     def write_exit(self, state: ExitState, reason: str, code: int | None = None) -> None:
         """Writes how this part ended, into room that was kept for it: the disk may be full. `code`: the launcher's."""
         error = first_rank_error(self._folder, self._errors, self._decided_wall_s)
+        disk_full = shutil.disk_usage(self._folder).free < FULL_BYTES
         status = ExitStatus(
             node=self._job.node,
             state=state,
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            reason=reason + _full_disk(self._folder),
+            reason=reason + (f"; the disk of {self._folder} is full" if disk_full else ""),
             started_wall_s=self._started_wall_s,
             ended_wall_s=time.time(),
             ended_processes=len(self._ended),
             left_processes=len(living_descendants()),
             rank_error=error,
             log_tail=_tail(self._folder / LOG_FILE, rank_prefix(error.rank) if error else ""),
+            disk_full=disk_full,
             progress=self._progress or progress(self._folder),
         )
         (self._folder / RESERVE_FILE).unlink(missing_ok=True)
@@ -136,6 +140,7 @@ class GangPart:
             while True:
                 end = self._end_of(launcher) or self._end_by_word() or _end_by_clock(self._job, lease, deadline)
                 if end is not None:
+                    self._suspended = ranks.suspended()
                     return end
                 reap(launcher)
                 ranks.wait(TICK_S)
@@ -159,7 +164,7 @@ class GangPart:
 
     def _note_stall(self) -> None:
         """Where each rank stood, before a signal lets one that was stopped go on; then the stacks."""
-        self._progress = progress(self._folder)
+        self._progress = [replace(rank, suspended=rank.rank in self._suspended) for rank in progress(self._folder)]
         collect_stacks(self._folder)
 
     def _on_term(self, *_: object) -> None:
@@ -172,12 +177,6 @@ def _end_by_clock(job: Job, lease: Lease, deadline: float | None) -> tuple[ExitS
     if deadline is not None and time.monotonic() > deadline:
         return "timed_out", f"still running after its limit of {job.timeout_s:g} s"
     return None
-
-
-def _full_disk(folder: Path) -> str:
-    """What a rank that could write no more had no room to say."""
-    free = shutil.disk_usage(folder).free
-    return f"; the disk of {folder} is full ({free} bytes are free)" if free < FULL_BYTES else ""
 
 
 def _tail(log: Path, prefix: str) -> list[str]:

@@ -2,9 +2,10 @@
 
 Usage: lock.py acquire|renew|release|show|break ROOT RECORD
 
-RECORD is a JSON object with `run_id`, `owner`, `host`, `pid`, `ttl_s`. The file is in ROOT/lock.json; changes to it are
-serialised by flock on ROOT/lock.guard. The holder may acquire again; a lock that was not renewed for its `ttl_s` is free.
-Prints {"held": bool, "by": {...} or null, "age_s": seconds since renewal or null, "damaged": the file holds no record}.
+RECORD is a JSON object with `run_id`, `owner`, `host`, `pid`, `ttl_s`. The file is ROOT/lock.HOSTNAME.json, a node's own
+though nodes may share ROOT (a home on the network); changes to it are serialised by flock on a file beside it. The holder may
+acquire again; a lock that was not renewed for its `ttl_s` is free. Prints {"held": bool, "by": {...} or null, "age_s": seconds
+since renewal or null, "file": its path, "damaged": the file holds no record}.
 
 Ages are those of the kernel's clock since boot, which nobody sets. After a reboot they count from it: what was renewed
 before is as old as the boot at least.
@@ -84,9 +85,11 @@ def act(action, path, wanted):
         path.unlink(missing_ok=True)
 
 
-def answer(held, run_id):
+def answer(path, run_id):
+    held = read(path)
     known = held if isinstance(held, dict) else None
     return {
+        "file": str(path),
         "held": is_by(held, run_id),
         "by": known,
         "age_s": age_s(known) if known else None,
@@ -98,10 +101,11 @@ def main():
     action, root, record = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with (root / "lock.guard").open("a") as guard:
+        path = root / f"lock.{os.uname().nodename}.json"
+        with path.with_suffix(".guard").open("a") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
-            act(action, root / "lock.json", record)
-            print(json.dumps(answer(read(root / "lock.json"), record["run_id"])))
+            act(action, path, record)
+            print(json.dumps(answer(path, record["run_id"])))
     except OSError as error:
         print(f"{root}: the lock cannot be read or written: {error.strerror}", file=sys.stderr)
         return 1

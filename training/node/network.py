@@ -52,19 +52,20 @@ def addresses():
 
 
 def usable():
-    """Those of the interfaces that are up and have an address."""
+    """Those of the interfaces that are up and have an address that others could know."""
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    return {name: listed for name, listed in addresses().items() if name in up and listed}
+    known = {
+        name: [a for a in listed if not ipaddress.ip_address(a).is_link_local] for name, listed in addresses().items()
+    }
+    return {name: listed for name, listed in known.items() if name in up and listed}
 
 
 def is_loopback(name):
     return name == "lo"
 
 
-def is_own_network(name, listed):
-    """Whether an interface is of this node's networks and has an address that others could know."""
-    known = [a for a in listed if not ipaddress.ip_address(a).is_link_local]
-    return bool(known) and not is_loopback(name) and not OF_CONTAINERS.match(name)
+def is_own_network(name):
+    return not is_loopback(name) and not OF_CONTAINERS.match(name)
 
 
 def described(found):
@@ -125,7 +126,7 @@ def carrying(address):
 
 def chosen(host):
     name, address = towards(host)
-    others = {n: listed for n, listed in usable().items() if is_own_network(n, listed)}
+    others = {n: listed for n, listed in usable().items() if is_own_network(n)}
     if OF_CONTAINERS.match(name) and others:
         sys.exit(
             f"{host} leads to {name}, which is of containers: name one of {described(others)} as network_interface in the "

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -69,14 +70,18 @@ def gpus():
     ]
 
 
+def unescaped(field):
+    """A field of /proc/self/mounts, where blanks and backslashes are octal numbers."""
+    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field))
+
+
 def mount_of(path):
     """The mount that holds `path` (or its nearest existing parent): {"source", "point", "type", "options"}."""
     real = os.path.realpath(path)
     best = None
-    with open("/proc/self/mounts") as lines:
+    with open("/proc/self/mounts", "rb") as lines:
         for line in lines:
-            source, point, kind, options = line.split()[:4]
-            point = point.encode().decode("unicode_escape")
+            source, point, kind, options = map(unescaped, line.split(b" ")[:4])
             inside = real == point or real.startswith(point.rstrip("/") + "/")
             if inside and (best is None or len(point) >= len(best["point"])):
                 best = {"source": source, "point": point, "type": kind, "options": options}

@@ -42,6 +42,10 @@ class Ranks:
             if ended:
                 self.errors.append(RankError(rank, time.time(), ended))
 
+    def suspended(self) -> set[int]:
+        """The ranks whose process was stopped by a signal, or by who traces it."""
+        return {rank for rank, pid in self._watched.values() if _state(pid) in ("T", "t")}
+
     def close(self) -> None:
         for descriptor in self._watched:
             os.close(descriptor)
@@ -99,6 +103,13 @@ def _children(pid: int) -> list[int]:
         for task in os.listdir(tasks):
             found += map(int, (tasks / task / "children").read_text().split())
     return found
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
 
 
 def _how_it_ended(pid: int) -> str | None:

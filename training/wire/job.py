@@ -70,12 +70,14 @@ class RankError:
 class RankProgress:
     """The last sign of life in a global rank's event log: the kind of its last event, and when the log was last touched.
 
-    `t_wall_s` is Unix time; a rank touches its log at every step, also where no event is due.
+    `t_wall_s` is Unix time; a rank touches its log at every step, also where no event is due. `suspended`: its process was
+    stopped by a signal or a debugger.
     """
 
     rank: int
     t_wall_s: float
     last_event: str
+    suspended: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class ExitStatus:
 
     `stalled`: ended because no rank of the gang made progress. `lost`: its supervisor was killed or failed.
     `rank_error` is the first failure of a rank of this node, null where none failed. `progress` has each rank that began.
+    `disk_full`: that of the run folder was, so that ranks could not even say it.
     `left_processes` counts descendants that could not be ended (it is 0, or something is badly wrong).
     """
 
@@ -98,5 +101,6 @@ class ExitStatus:
     left_processes: int
     rank_error: RankError | None
     log_tail: list[str]
+    disk_full: bool = False
     progress: list[RankProgress] = field(default_factory=list)
     wire_version: int = VERSION

@@ -14,7 +14,7 @@ class Row(Model):
     `model` is what the ranks built, `overrides` are what is not as published. `images_per_s` is the first pass's, of all
     ranks; `_per_gpu` is null on CPU, where ranks stand in for GPUs. `host_data_wait_s` and `gpu_idle_s` are means over
     ranks, over `window_s`. `required_bytes_per_s` is images/s times mean bytes per image and label;
-    `measured_read_bytes_per_s` comes from counters.
+    `measured_read_bytes_per_s` comes from counters. `notes` say what befell the trial's launch.
     """
 
     trial: str
@@ -60,6 +60,7 @@ class Row(Model):
     nodes_used: list[str]
     co_located: bool
     commands: dict[str, str]
+    notes: list[str] = []
     reasons: dict[str, str] = {}
     evidence: dict[str, Any] = {}
     provenance: dict[str, Any] = {}

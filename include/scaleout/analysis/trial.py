@@ -32,6 +32,7 @@ class Remains:
     caches: Mapping[str, Any] | None
     preflight: Mapping[str, Mapping[str, Any]]
     commands: Mapping[str, str]
+    notes: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -67,6 +68,7 @@ def _base(remains: Remains) -> dict[str, Any]:
         "nodes_used": trial.node_names,
         "co_located": len(set(boots)) < len(boots),
         "commands": dict(remains.commands),
+        "notes": list(remains.notes),
         "provenance": dict(remains.provenance),
     }
 

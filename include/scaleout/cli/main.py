@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from typing import Annotated, Any
@@ -12,12 +11,13 @@ import typer
 from scaleout import settings
 from scaleout.cli import demo as demonstration
 from scaleout.cli import stack
-from scaleout.cli.fleet import lock_holders, lock_taken_away, marked_processes
+from scaleout.cli.fleet import Answers, lock_holders, lock_taken_away, marked_processes
 from scaleout.config import files
 from scaleout.errors import ConfigError, ScaleoutError
 from scaleout.local.cluster import local_cluster
 from scaleout.plan.resolve import resolve
 from scaleout.plan.table import describe
+from scaleout.remote.lock import since
 from scaleout.report.html import REPORT_FILE
 from scaleout.report.table import notes, text_table
 from scaleout.results.read import rows_of
@@ -73,33 +73,53 @@ def show(run: Annotated[str, typer.Argument(help="a folder of the results, or `l
 
 @lock_app.command("show")
 def lock_show() -> None:
-    """Who holds the cluster's nodes, and since when there was no sign of life."""
-    for name, answer in asyncio.run(lock_holders()).items():
-        by = answer["by"]
-        said = (
-            f"{by['run_id']} ({by['owner']} on {by['host']}, pid {by['pid']}), {answer['age_s']:.0f} s ago"
-            if by
-            else "free"
-        )
-        typer.echo(f"{name}: {said}")
+    """Who holds the cluster's nodes, and since when there was no sign of life; exit status 1 where that is not known."""
+    _show_locks(lock_holders())
+
+
+def _show_locks(answers: Answers) -> None:
+    for name, answer in answers.by_node.items():
+        typer.echo(f"{name}: {_lock_state(answer)}")
+    _tell_problems(answers)
+    if any(answer["damaged"] for answer in answers.by_node.values()):
+        raise typer.Exit(1)
+
+
+def _tell_problems(answers: Answers) -> None:
+    for problem in answers.problems:
+        typer.echo(f"scaleout: {problem}", err=True)
+    if answers.problems:
+        raise typer.Exit(1)
+
+
+def _lock_state(answer: dict[str, Any]) -> str:
+    if answer["damaged"]:
+        return "damaged; when no sweep runs, `scaleout lock break` frees it"
+    by = answer["by"]
+    if by is None:
+        return "free"
+    lately = f"{answer['age_s']:.0f} s ago" + (", so it is free" if answer["age_s"] > by["ttl_s"] else "")
+    return (
+        f"{by['run_id']} ({by['owner']} on {by['host']}, pid {by['pid']}) since {since(by)}, last sign of life {lately}"
+    )
 
 
 @lock_app.command("break")
 def lock_break() -> None:
-    """Take the lock away from whoever holds it."""
-    asyncio.run(lock_taken_away())
-    lock_show()
+    """Take the lock away from whoever holds it; a damaged lock file too."""
+    _show_locks(lock_taken_away())
 
 
 @app.command()
 def processes(run_id: Annotated[str, typer.Argument(help="the run_id of a sweep")]) -> None:
     """List the processes of a run on every node; exit status 1 if there are any."""
-    found = asyncio.run(marked_processes(run_id))
-    for name, answer in found.items():
+    answers = marked_processes(run_id)
+    for name, answer in answers.by_node.items():
         typer.echo(f"{name}: {len(answer['processes'])} processes of {run_id}")
         for process in answer["processes"]:
             typer.echo(f"  {process['pid']}: {process['command']}")
-    raise typer.Exit(int(any(answer["processes"] for answer in found.values())))
+    _tell_problems(answers)
+    raise typer.Exit(int(any(answer["processes"] for answer in answers.by_node.values())))
 
 
 def _form(text: str) -> dict[str, Any]:

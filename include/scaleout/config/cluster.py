@@ -12,16 +12,23 @@ from scaleout.config.model import Model, RemotePath, placed
 from scaleout.config.workload import Device
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=63)]
+Interface = Annotated[
+    str, Field(pattern=r"^[^\s/,=^]{1,15}(,[^\s/,=^]{1,15})*$", description="a name, or several with commas")
+]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 MOST_COUNTS = 8
 
 
 class Node(Model):
-    """One node: the Airflow connection that reaches it, and the address that its peers reach it by."""
+    """One node: the Airflow connection that reaches it, and the address that its peers reach it by.
+
+    `network_interface` is the node's own, where it is not called like the others'.
+    """
 
     name: Name
     connection: str
     address: str | None = None
+    network_interface: Interface | None = None
 
 
 class OneFS(Model):
@@ -59,6 +66,10 @@ class Cluster(Model):
 
     `nightly` (cron, in `timezone`) starts a sweep with `nightly_form` when the DAG is not paused. One that could not begin
     within `nightly_late_s` of its time is skipped.
+
+    A gang that nobody renews for `lease_s`, and a lock that nobody renews for `lock_ttl_s`, are given up; null: as long as
+    whoever starts a dead task again needs for it. A gang of which no rank makes progress for `no_progress_s` (null: for
+    ever) is stopped, and so is one with a node that is out of reach for `node_patience_s`.
     """
 
     name: Name
@@ -71,7 +82,7 @@ class Cluster(Model):
     device: Device = "cuda"
     processes_per_node: PositiveInt
     node_counts: list[PositiveInt] | None = None
-    network_interface: str | None = None
+    network_interface: Interface | None = None
     environment: dict[Variable, str] = {}
     array: Array
     timezone: Annotated[str, AfterValidator(valid_timezone)] = "UTC"
@@ -79,9 +90,11 @@ class Cluster(Model):
     nightly_form: NightlyForm = NightlyForm()
     nightly_late_s: PositiveFloat = 1800.0
     connect_timeout_s: PositiveFloat = 20.0
-    lock_ttl_s: PositiveFloat = 300.0
-    lease_s: PositiveFloat = 30.0
+    lock_ttl_s: PositiveFloat | None = None
+    lease_s: PositiveFloat | None = None
     grace_s: PositiveFloat = 10.0
+    no_progress_s: PositiveFloat | None = 1800.0
+    node_patience_s: PositiveFloat = 30.0
 
     @model_validator(mode="after")
     def _nodes_are_distinct(self) -> Cluster:

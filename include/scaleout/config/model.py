@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,11 +30,23 @@ def placed(sentence: str, *path: str | int) -> PydanticCustomError:
 
 def validated(model: type[M], document: Any, locate: Locate) -> M:
     """Builds the model, or raises ConfigError with one line per problem, each placed by `locate(path of keys)`."""
+    for path in _with_nul(document):
+        key = ".".join(map(str, path))
+        raise ConfigError(f"{locate(path)}: {key}: holds a NUL character, which no command and no path can hold")
     try:
         return model.model_validate(document)
     except ValidationError as error:
         problems = [_sentence(model, problem, locate) for problem in error.errors()]
         raise ConfigError("\n".join(problems)) from None
+
+
+def _with_nul(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Where a text with a NUL stands in a document."""
+    if isinstance(value, str) and "\0" in value:
+        yield path
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _with_nul(inner, (*path, key))
 
 
 def _sentence(model: type[BaseModel], problem: Any, locate: Locate) -> str:

@@ -1,4 +1,4 @@
-"""One SSH host on a loopback port: its own host key, home and log, key authentication only."""
+"""One SSH host, by default on a loopback port: its own host key, home and log, key authentication only."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Host:
     authorized_key: str
     path: Path
     environment: dict[str, str] = field(default_factory=dict)
+    address: str = ADDRESS
 
     @property
     def home(self) -> Path:
@@ -44,27 +45,34 @@ class Host:
         return " ".join((self.folder / "ssh_host_ed25519_key.pub").read_text().split()[:2])
 
     @property
-    def _config(self) -> Path:
+    def config(self) -> Path:
         return self.folder / "sshd_config"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "sshd.log"
 
     def start(self) -> None:
         """Starts the daemon unless it runs. Raises ScaleoutError."""
         if self.daemon() is not None:
             return
+        self.prepare()
+        self._refuse_taken_port()
+        done = subprocess.run(
+            [str(sshd_program()), "-f", str(self.config), "-E", str(self._log)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise ScaleoutError(f"host {self.name}: sshd did not start: {done.stderr.strip() or f'see {self._log}'}")
+        self._wait_for_banner()
+
+    def prepare(self) -> None:
+        """Its home, keys and the daemon's settings."""
         self.home.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         make_key(self.folder / "ssh_host_ed25519_key")
         (self.folder / "authorized_keys").write_text(self.authorized_key + "\n")
-        self._config.write_text(self._config_text())
-        self._refuse_taken_port()
-        log = self.folder / "sshd.log"
-        done = subprocess.run(
-            [str(sshd_program()), "-f", str(self._config), "-E", str(log)],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise ScaleoutError(f"host {self.name}: sshd did not start: {done.stderr.strip() or f'see {log}'}")
-        self._wait_for_banner(log)
+        self.config.write_text(self._config_text())
 
     def stop(self) -> None:
         """Ends the daemon and the sessions that it serves, nothing else."""
@@ -78,7 +86,9 @@ class Host:
         """The running daemon: the process of the pid file, if it is really ours."""
         try:
             process = psutil.Process(int((self.folder / "sshd.pid").read_text()))
-            return process if str(self._config) in " ".join(process.cmdline()) else None
+            # In its command line sshd spells some characters otherwise.
+            ours = str(self.config) in " ".join(process.cmdline())
+            return process if ours or str(self._log) in [file.path for file in process.open_files()] else None
         except (OSError, ValueError, psutil.Error):
             return None
 
@@ -87,7 +97,7 @@ class Host:
         ports = self.folder.parent / "ports.json"
         refuse_taken(self.port, f"host {self.name}", f"remove {ports} for other ports")
 
-    def _wait_for_banner(self, log: Path) -> None:
+    def _wait_for_banner(self) -> None:
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline:
             try:
@@ -96,13 +106,13 @@ class Host:
                         return
             except OSError:
                 time.sleep(0.05)
-        raise ScaleoutError(f"host {self.name}: sshd does not answer on {ADDRESS}:{self.port}; see {log}")
+        raise ScaleoutError(f"host {self.name}: sshd does not answer on {ADDRESS}:{self.port}; see {self._log}")
 
     def _config_text(self) -> str:
         environment = {"HOME": str(self.home), "PATH": f"{self.path}:{SYSTEM_PATH}", **self.environment}
         settings = {
             "Port": str(self.port),
-            "ListenAddress": ADDRESS,
+            "ListenAddress": self.address,
             "HostKey": _quoted(self.folder / "ssh_host_ed25519_key"),
             "PidFile": _quoted(self.folder / "sshd.pid"),
             "AuthorizedKeysFile": _quoted(str(self.folder / "authorized_keys").replace("%", "%%")),

@@ -123,7 +123,8 @@ class Stack:
         for name, arguments in COMMANDS.items():
             daemon = self._daemon(name)
             if daemon.process() is None:
-                end(daemon.family(), signal.SIGTERM, STOP_LIMIT_S)
+                # A scheduler that died may have left tasks. They are not asked to end: their gangs are to be picked up.
+                end(daemon.family(), signal.SIGKILL, STOP_LIMIT_S)
                 daemon.start([*airflow(), *arguments], self.home.environment())
         self._wait(started, started_at, say)
         say(f"the stack is up after {time.monotonic() - started:.0f} s: {self.url}")

@@ -9,10 +9,12 @@ from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from scaleout.config import files
 from scaleout.config.cluster import Cluster
-from scaleout.errors import ConfigError
+from scaleout.errors import ConfigError, FleetError
+from scaleout.operators.attempt import lease_s
 from scaleout.operators.base import SweepOperator
 from scaleout.results.store import SWEEP_FILE
 from scaleout.steps import cluster_lock, compile_results, deploy, nightly, plan, preflight, prepare_data
+from scaleout.steps.settle import settle
 
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
@@ -48,7 +50,7 @@ class PlanOperator(SweepOperator):
         if dag_run.run_type == SCHEDULED:
             self._skip_if_too_late(cluster, dag_run.run_after)
             conf = nightly.conf_of(cluster)
-        sweep = plan.plan(context["run_id"], conf, cluster, self.say)
+        sweep = plan.plan(context["run_id"], conf, cluster, lease_s(), self.say)
         return {
             "sweep": str(self._store.folder / SWEEP_FILE),
             "trials": len(sweep.trials),
@@ -94,14 +96,21 @@ class CompileResultsOperator(SweepOperator):
     """compile_results: the table, the files; fails when a trial is missing."""
 
     def do(self, context: Context) -> dict[str, str]:
+        try:
+            session = self.session()
+            self.run(settle(session, session.sweep.trials))
+        except FleetError as error:
+            self.say(str(error))
         compile_results.compile_sweep(self._store, self.say)
         return {"results": str(self._store.folder)}
 
 
 class UnlockOperator(SweepOperator):
-    """unlock: gives the cluster back, whatever happened."""
+    """unlock: gives the cluster back, whatever happened, when nothing of the sweep runs there any more."""
 
     def do(self, context: Context) -> None:
         if not (self._store.folder / SWEEP_FILE).exists():
             raise AirflowSkipException("there was no plan, so nothing was locked")
-        self.run(cluster_lock.give_back(self.session()))
+        session = self.session()
+        self.run(settle(session, session.sweep.trials))
+        self.run(cluster_lock.give_back(session))

@@ -47,11 +47,11 @@ class EmptyCachesOperator(TrialOperator):
 
 
 class LaunchOperator(TrialOperator):
-    """launch: runs the gang to its end."""
+    """launch: runs the gang to its end; one that an earlier attempt left running is picked up."""
 
     def do(self, context: Context) -> None:
         session = self.session()
-        self.run(launch.launch(session, self.trial(session)))
+        self.run(launch.launch(session, self.trial(session), self._attempt.order))
 
 
 class CollectOperator(TrialOperator):

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from scaleout.config.form import Length
 from scaleout.config.workload import Launcher, Workload
 from scaleout.plan.sweep import Trial
+from training.wire.job import rank_prefix
+
+LOGS_FOLDER = "logs"
+# Each line of a rank's that the launcher hands on begins with this.
+LAUNCHER_ENVIRONMENT = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": rank_prefix("${rank}")}
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,8 @@ def node_command(
 ) -> list[str]:
     """The argument vector of one node, to be run in the folder of the workload's program.
 
-    `data` is the prepared data set and `events` the folder for the event logs, both absolute on the node.
+    `data` is the prepared data set and `events` the folder for the event logs, both absolute on the node. What each rank
+    says goes to files of its own below `events`, and is shown as well.
     """
     program = workload.program.rsplit("/", 1)[-1]
     return [
@@ -33,6 +39,8 @@ def node_command(
         f"--node_rank={node_rank}",
         f"--master_addr={rendezvous.address}",
         f"--master_port={rendezvous.port}",
+        f"--log-dir={events}/{LOGS_FOLDER}",
+        "--tee=3",
         program,
         *trial.arguments,
         *_program_flags(trial, workload, data),
@@ -42,8 +50,13 @@ def node_command(
 
 def shown(command: list[str], cwd: str, environment: dict[str, str]) -> str:
     """The command as one line of shell that does the same when pasted on the node."""
-    exports = "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(environment.items()))
-    return f"cd {shlex.quote(cwd)} && {exports}{shlex.join(command)}"
+    exports = "".join(f"{name}={_quoted(value)} " for name, value in sorted(environment.items()))
+    return f"cd {_quoted(cwd)} && {exports}{' '.join(map(_quoted, command))}"
+
+
+def _quoted(word: str) -> str:
+    """A word of shell; also of zsh, to which a bare `=ls` is the path of `ls`."""
+    return f"'{word}'" if shlex.quote(word) == word and word.startswith("=") else shlex.quote(word)
 
 
 def _launcher(launcher: Launcher, python: str) -> list[str]:

@@ -15,10 +15,17 @@ from training.wire.names import CACHE_MODES, slug
 
 BETWEEN_TRIALS_S = 20.0
 METHOD_PROCESSES_PER_NODE = 8  # the GPUs of a DGX A100
+UNATTENDED_LEASE_S = 30.0  # where nobody starts a dead task again
+LEAST_LOCK_TTL_S, LOCK_PER_LEASE = 300.0, 1.5  # the lock must outlive the gang, and is renewed five times in its life
 
 
-def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: str) -> Sweep:
-    """The sweep that a raw conf asks for. Raises ConfigError and PlanError before anything has run."""
+def resolve(
+    *, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: str, lease_s: float = UNATTENDED_LEASE_S
+) -> Sweep:
+    """The sweep that a raw conf asks for. Raises ConfigError and PlanError before anything has run.
+
+    `lease_s` is how long a gang goes on without an orchestrator, unless the cluster's file says otherwise.
+    """
     form = Form.of(conf)
     preset = files.load_preset(form.preset)
     known = files.names("workloads")
@@ -45,6 +52,7 @@ def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: 
             f"the sweep would take about {estimated_h:.1f} h and the budget is {budget_h:g} h: ask for fewer nodes, "
             "rounds or steps, or raise budget_h in the trigger form"
         )
+    lease_s = cluster.lease_s or lease_s
     return Sweep(
         run_id=run_id,
         slug=slug(run_id),
@@ -56,6 +64,8 @@ def resolve(*, run_id: str, conf: dict[str, Any], cluster: Cluster, created_at: 
         cityscapes=form.cityscapes or cluster.cityscapes,
         estimated_h=estimated_h,
         budget_h=budget_h,
+        lease_s=lease_s,
+        lock_ttl_s=cluster.lock_ttl_s or max(LEAST_LOCK_TTL_S, LOCK_PER_LEASE * lease_s),
     )
 
 

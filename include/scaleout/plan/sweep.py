@@ -46,7 +46,10 @@ class Trial(Model):
 
 
 class Sweep(Model):
-    """One DAG run. `ready` is set when the data is there; `stopped` says who ended the sweep early, and where."""
+    """One DAG run. `ready` is set when the data is there; `stopped` says who ended the sweep early, and where.
+
+    `lease_s` and `lock_ttl_s` are the cluster's, where it has its own.
+    """
 
     schema_version: int = SCHEMA
     run_id: str
@@ -59,6 +62,8 @@ class Sweep(Model):
     cityscapes: str
     estimated_h: float
     budget_h: float
+    lease_s: float
+    lock_ttl_s: float
     ready: bool = False
     stopped: str | None = None
     release: str | None = None

@@ -51,17 +51,19 @@ def _failure(part: Part, task: asyncio.Task[ExitStatus]) -> _Failure | None:
 
 
 def _of_status(status: ExitStatus, clock_ahead_s: float) -> _Failure:
+    """A node whose disk is full did not merely notice, whatever its ranks had room to say."""
     tail = "; the end of its log:\n" + "\n".join(f"    {line}" for line in status.log_tail) if status.log_tail else ""
-    error = status.rank_error
+    error, was_stopped = status.rank_error, status.state == "stopped" and not status.disk_full
     if error is not None:
+        noticed = only_noticed(error.error) and not status.disk_full
         sentence = f"{status.node}: rank {error.rank}: {error.error} ({status.state}: {status.reason}){tail}"
-        return _Failure(False, only_noticed(error.error), error.t_wall_s - clock_ahead_s, sentence)
+        return _Failure(False, noticed, error.t_wall_s - clock_ahead_s, sentence)
     sentence = f"{status.node}: {status.state}: {status.reason}{tail}"
-    return _Failure(status.state == "stopped", False, status.ended_wall_s - clock_ahead_s, sentence)
+    return _Failure(was_stopped, False, status.ended_wall_s - clock_ahead_s, sentence)
 
 
 def _stalled(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangError | None:
-    """The rank whose last sign of life is oldest, when the gang was ended because none made progress."""
+    """The rank that was suspended, else the one whose last sign of life is oldest, when none made progress."""
     if not any(part.told_to_stall for part, _ in ended):
         return None
     found: list[tuple[float, Part, RankProgress]] = [
@@ -73,10 +75,16 @@ def _stalled(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangErro
     if not found:
         names = ", ".join(part.place.node.name for part, _ in ended)
         return GangError(f"{names}: no rank began an event log in time: the gang made no progress, and was stopped")
-    oldest, part, rank = min(found, key=lambda entry: entry[0])
+    oldest, part, rank = min(found, key=lambda entry: (not entry[2].suspended, entry[0]))
     ahead = sorted(entry[0] for entry in found)[-1] - oldest
     return GangError(
-        f"{part.place.node.name}: rank {rank.rank}: no progress, and the gang was stopped; its last sign of life, after "
-        f"{rank.last_event!r}, is the oldest, {ahead:.1f} s before the newest of the gang; stacks are in "
+        f"{part.place.node.name}: rank {rank.rank}: no progress, and the gang was stopped; {_why_this(rank)}, "
+        f"{ahead:.1f} s before the newest of the gang; stacks are in "
         f"{part.place.folder}/stacks.txt, which is collected"
     )
+
+
+def _why_this(rank: RankProgress) -> str:
+    if rank.suspended:
+        return f"its process is suspended, with its last sign of life after {rank.last_event!r}"
+    return f"its last sign of life, after {rank.last_event!r}, is the oldest"

@@ -8,6 +8,7 @@ import getpass
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from scaleout.remote.fleet import each
 from scaleout.remote.node import Node
 
 ANSWER_LIMIT_S = 30.0
+RENEWALS_PER_TTL = 5
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,14 @@ class Claim:
 
     @classmethod
     def of(cls, run_id: str, ttl_s: float) -> Claim:
-        return cls(run_id, ttl_s, getpass.getuser(), socket.gethostname(), os.getpid())
+        return cls(run_id, ttl_s, _user(), socket.gethostname(), os.getpid())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return f"user {os.getuid()}"
 
 
 async def acquire(nodes: Sequence[Node], remote_root: str, claim: Claim) -> None:
@@ -54,42 +63,62 @@ async def release(nodes: Sequence[Node], remote_root: str, claim: Claim) -> None
     await each("releasing the lock", nodes, lambda node: _ask(node, "release", remote_root, claim))
 
 
-async def holders(nodes: Sequence[Node], remote_root: str) -> dict[str, dict]:
-    """Per node: `{"by": record or null, "age_s": seconds since it was renewed}`."""
-    nobody = Claim.of("", 0)
-    return await each("reading the lock", nodes, lambda node: _ask(node, "show", remote_root, nobody))
+async def holder(node: Node, remote_root: str) -> dict:
+    """`{"by": record or null, "age_s": seconds since it was renewed, "damaged": no record is in the file}`."""
+    return await _ask(node, "show", remote_root, Claim.of("", 0))
 
 
-async def force_release(nodes: Sequence[Node], remote_root: str) -> None:
-    """Takes the lock away from whoever holds it."""
-    nobody = Claim.of("", 0)
-    await each("breaking the lock", nodes, lambda node: _ask(node, "break", remote_root, nobody))
+async def force_release(node: Node, remote_root: str) -> dict:
+    """Takes the lock away from whoever holds it, and a damaged lock file with it; the answer is that of `holder`."""
+    return await _ask(node, "break", remote_root, Claim.of("", 0))
 
 
 @asynccontextmanager
 async def renewed(nodes: Sequence[Node], remote_root: str, claim: Claim) -> AsyncIterator[None]:
-    """Keeps the lock alive while the block runs. Raises LockHeldError at the start if this run does not hold it."""
-    for node, answer in (
-        await each("renewing the lock", nodes, lambda n: _ask(n, "renew", remote_root, claim))
-    ).items():
-        if not answer["held"]:
-            holder = f"run {answer['by']['run_id']}" if answer["by"] else "nobody"
-            raise LockHeldError(f"{node}: this sweep no longer holds the cluster ({holder} does): start it again")
-    renewing = asyncio.create_task(_renew_for_ever(nodes, remote_root, claim))
+    """Keeps the lock alive while the block runs. Raises LockHeldError when this run does not hold it, at the start or later.
+
+    Later, when someone took it away, the block is cancelled: another sweep may begin.
+    """
+    await _renew(nodes, remote_root, claim)
+    worker = asyncio.current_task()
+    assert worker is not None
+    lost: list[LockHeldError] = []
+
+    async def renew_for_ever() -> None:
+        try:
+            while True:
+                await asyncio.sleep(claim.ttl_s / RENEWALS_PER_TTL)
+                # A node that cannot be reached now may be back before the lock runs out; the work notices a dead node.
+                with contextlib.suppress(FleetError):
+                    await _renew(nodes, remote_root, claim)
+        except LockHeldError as error:
+            lost.append(error)
+            worker.cancel(str(error))
+
+    renewing = asyncio.create_task(renew_for_ever())
     try:
         yield
+    except asyncio.CancelledError:
+        if lost and worker.uncancel() == 0:
+            raise lost[0] from None
+        raise
     finally:
         renewing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await renewing
 
 
-async def _renew_for_ever(nodes: Sequence[Node], remote_root: str, claim: Claim) -> None:
-    while True:
-        await asyncio.sleep(claim.ttl_s / 5)
-        # A node that cannot be reached now may be back before the lock runs out; the work itself notices a dead node.
-        with contextlib.suppress(FleetError):
-            await each("renewing the lock", nodes, lambda node: _ask(node, "renew", remote_root, claim))
+async def _renew(nodes: Sequence[Node], remote_root: str, claim: Claim) -> None:
+    answers = await each("renewing the lock", nodes, lambda node: _ask(node, "renew", remote_root, claim))
+    for node, answer in answers.items():
+        if not answer["held"]:
+            raise LockHeldError(f"{node}: this sweep no longer holds the cluster ({_instead(answer)}): start it again")
+
+
+def _instead(answer: dict) -> str:
+    if answer["damaged"]:
+        return "the lock file is damaged, `scaleout lock break` frees it"
+    return f"run {answer['by']['run_id']} does" if answer["by"] else "nobody does"
 
 
 async def _ask(node: Node, action: str, remote_root: str, claim: Claim) -> dict:
@@ -98,9 +127,22 @@ async def _ask(node: Node, action: str, remote_root: str, claim: Claim) -> dict:
 
 
 def _held_by(node: Node, answer: dict) -> str:
+    if answer["damaged"]:
+        return (
+            f"{node.name}: {answer['file']} is damaged, so nobody knows whether a sweep holds this node: when none "
+            "runs, `scaleout lock break` frees it"
+        )
     by = answer["by"]
     return (
-        f"{node.name} is held by the sweep {by['run_id']} (started by {by['owner']} on {by['host']}, pid {by['pid']}, "
-        f"last sign of life {answer['age_s']:.0f} s ago): wait for it, or, if it is dead, for {by['ttl_s']:g} s without "
-        "a sign of life; `scaleout lock break` takes it away at once"
+        f"{node.name} is held by the sweep {by['run_id']} (started by {by['owner']} on {by['host']}, pid {by['pid']}; holds "
+        f"it since {since(by)}, last sign of life {answer['age_s']:.0f} s ago): wait for it, or, if it is dead, for "
+        f"{by['ttl_s']:g} s without a sign of life; `scaleout lock break` takes it away at once"
     )
+
+
+def since(holder: dict) -> str:
+    """When a holder took the lock, by its node's clock."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(holder["taken_wall_s"]))
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"

@@ -71,6 +71,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         if overrides
     ]
     for row in rows:
+        found += [f"{row.key}: {note}." for note in row.notes]
         if "cache_state" in row.reasons and row.status == "succeeded":
             found.append(f"{row.key}: cache state {row.cache_state}, since {row.reasons['cache_state']}.")
     return found

@@ -14,7 +14,7 @@ from scaleout.results.store import LAUNCH_FILE, RESULTS_FILE, ROW_FILE, SweepSto
 
 SCHEMA = 1
 CSV_FILE = "scaling.csv"
-NOT_IN_CSV = {"overrides", "commands", "reasons", "evidence", "provenance", "epochs", "nodes_used", "length"}
+NOT_IN_CSV = {"overrides", "commands", "notes", "reasons", "evidence", "provenance", "epochs", "nodes_used", "length"}
 
 
 @dataclass(frozen=True)

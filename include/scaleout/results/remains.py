@@ -12,6 +12,7 @@ from scaleout.plan.sweep import Sweep, Trial
 from scaleout.results.store import CACHES_FILE, LAUNCH_FILE, PREFLIGHT_FILE, SweepStore
 from training.wire.events import Event, RunStart, read_events
 from training.wire.job import EVENTS_FILE, TELEMETRY_FILE
+from training.wire.names import TrialKey
 from training.wire.schema import WireError, from_dict
 from training.wire.telemetry import TelemetrySample
 
@@ -39,8 +40,21 @@ def remains_of(store: SweepStore, sweep: Sweep, trial: Trial, folder: str) -> Re
         caches=store.read(folder, CACHES_FILE),
         preflight=preflight["nodes"],
         commands=launch.get("commands", {}),
-        provenance=_provenance(sweep, trial, preflight, events),
+        notes=_notes(store, trial, folder),
+        provenance=_provenance(sweep, trial, preflight, launch, events),
     )
+
+
+def _notes(store: SweepStore, trial: Trial, folder: str) -> list[str]:
+    """How often an orchestrator that died was replaced meanwhile, and how the tries before this one ended."""
+    notes = []
+    for attempt in range(1, TrialKey.parse(folder)[1]):
+        failure = store.read(trial.key.folder(attempt), LAUNCH_FILE)["failure"]
+        notes.append(f"try {attempt}: {failure.splitlines()[0] if failure else 'succeeded, and was repeated'}")
+    picked_up = len((store.read(folder, LAUNCH_FILE) or {}).get("picked_up_wall_s", []))
+    if picked_up:
+        notes.append(f"picked up {picked_up} time{'s' * (picked_up > 1)} after the orchestrator had died")
+    return notes
 
 
 def read_node_events(folder: Path) -> dict[int, list[Event]]:
@@ -66,7 +80,7 @@ def read_telemetry(path: Path) -> list[TelemetrySample]:
 
 
 def _provenance(
-    sweep: Sweep, trial: Trial, preflight: dict[str, Any], events: dict[int, list[Event]]
+    sweep: Sweep, trial: Trial, preflight: dict[str, Any], launch: dict[str, Any], events: dict[int, list[Event]]
 ) -> dict[str, Any]:
     starts = {rank: start for rank, log in sorted(events.items()) for start in bodies(log, RunStart)}
     return {
@@ -74,6 +88,9 @@ def _provenance(
         "dataset": sweep.datasets.get(trial.workload),
         "array": preflight.get("array"),
         "nodes": {node: preflight["nodes"].get(node) for node in trial.node_names},
+        "network_interfaces": {
+            node: job["environment"].get("GLOO_SOCKET_IFNAME") for node, job in launch.get("jobs", {}).items()
+        },
         "ranks": {
             str(rank): {
                 name: getattr(start, name)

@@ -21,6 +21,7 @@ CACHES_FILE = "caches.json"
 LAUNCH_FILE = "launch.json"
 ROW_FILE = "row.json"
 LATEST = "latest"
+IN_FLIGHT = "it was launched and did not report its end"  # the failure in the launch file of a try that may still run
 LEAST_FREE_BYTES = 200 * 10**6
 
 

@@ -10,9 +10,7 @@ async def take(session: Session) -> None:
     """Raises LockHeldError, FleetError."""
     async with session.connected(session.node_names) as nodes:
         await lock.acquire(nodes, session.sweep.cluster.remote_root, session.claim)
-    session.say(
-        f"the lock of {', '.join(session.node_names)} is ours for {session.sweep.cluster.lock_ttl_s:g} s, renewed"
-    )
+    session.say(f"the lock of {', '.join(session.node_names)} is ours for {session.sweep.lock_ttl_s:g} s, renewed")
 
 
 async def give_back(session: Session) -> None:

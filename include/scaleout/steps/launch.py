@@ -1,98 +1,156 @@
-"""launch: the gang of one trial, from first connection to last exit status."""
+"""launch: the gang of one trial, from first connection to last exit status, through deaths of the orchestrator.
+
+`launch.json` says of each try what was run and how it ended. A try that did not report its end was left by an attempt that
+died: its gang is picked up where it is whole, else ended, and a clean try takes its place.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import time
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from scaleout.errors import NodeError, ScaleoutError
-from scaleout.plan.commands import Rendezvous, node_command, shown
+from scaleout.errors import FleetError, GangError, ScaleoutError, SupersededError
 from scaleout.plan.sweep import Trial
+from scaleout.remote import lock
 from scaleout.remote.fleet import each
-from scaleout.remote.gang import Place, run_gang
-from scaleout.remote.node import Node
-from scaleout.remote.release import release_path
-from scaleout.results.store import LAUNCH_FILE
-from scaleout.steps.run_folder import job_of, run_folder
+from scaleout.remote.gang import Place, end_gang, pick_up, run_gang, states_of
+from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE
+from scaleout.steps.empty_caches import empty_caches
+from scaleout.steps.places import ANSWER_LIMIT_S, described, new_places, rebuilt
 from scaleout.steps.session import Session
+from training.wire.job import EXIT_FILE, ExitStatus
+from training.wire.schema import from_dict
 
-ANSWER_LIMIT_S = 30.0
-# Estimates are rough, and a trial that hangs must end some day.
-LEAST_LIMIT_S, LIMIT_FACTOR = 1800.0, 10.0
-IN_FLIGHT = "it was launched and did not report its end"
+Record = dict[str, Any]
 
 
-async def launch(session: Session, trial: Trial) -> None:
-    """Runs the trial; `launch.json` says what was run and how it ended. Raises GangError, FleetError."""
-    store, folder = session.store, session.store.next_try(trial.key)
+async def launch(session: Session, trial: Trial, order: int) -> None:
+    """Runs the trial. Raises GangError, FleetError.
+
+    `order` counts the wishes to have it run: Airflow's retries of a task belong to one, a person who clears it makes another.
+    A try that ended is never started again by the same order.
+    """
+    folder = session.store.last_try(trial.key)
+    record: Record = (session.store.read(folder, LAUNCH_FILE) if folder else None) or {}
+    if folder and record["failure"] == IN_FLIGHT:
+        if await _picked_up(session, trial, folder, record):
+            return
+    elif folder and record["order"] == order and not record["abandoned"]:
+        session.say(f"{folder} had ended before the orchestrator died")
+        if record["failure"] is not None:
+            raise GangError(record["failure"])
+        return
+    elif folder and record["order"] != order:
+        session.store.update(stopped=None)  # whoever had stopped the sweep here wants it to go on
+    await _clean_try(session, trial, order)
+
+
+async def _clean_try(session: Session, trial: Trial, order: int) -> None:
+    """In a folder of its own, with a rendezvous of its own, from empty caches."""
+    folder = session.store.next_try(trial.key)
+    if trial.cache_mode == "cold" and session.store.read(folder, CACHES_FILE) is None:
+        await empty_caches(session, trial)
     async with session.holding(trial.node_names) as nodes:
-        places = await _places(session, trial, folder, nodes)
-        record: dict[str, Any] = {
-            "commands": {p.node.name: shown(p.job.command, p.job.cwd, p.job.environment) for p in places},
+        places = await new_places(session, trial, folder, nodes)
+        record = {
+            **described(places),
+            "order": order,
             "started_wall_s": time.time(),
+            "picked_up_wall_s": [],
+            "abandoned": False,
             "failure": IN_FLIGHT,
         }
-        store.write(record, folder, LAUNCH_FILE)
         for name, command in record["commands"].items():
             session.say(f"[{name}] $ {command}")
-        try:
-            statuses = await run_gang(places, lambda node, line: session.say(f"[{node}] {line}"))
-            record |= {"failure": None, "exit": {s.node: s.state for s in statuses}}
-        except ScaleoutError as error:
-            record |= {"failure": str(error)}
-            raise
-        except asyncio.CancelledError:
-            record |= {"failure": "stopped on request"}
-            raise
-        finally:
-            store.write(record | {"ended_wall_s": time.time()}, folder, LAUNCH_FILE)
+        await _held(session, folder, record, run_gang(places, _log(session), **_limits(session)))
 
 
-async def _places(session: Session, trial: Trial, folder: str, nodes: list[Node]) -> list[Place]:
-    sweep, workload = session.sweep, session.sweep.workloads[trial.workload]
-    assert sweep.release is not None
-    rendezvous = await _rendezvous(session, nodes[0])
-    interfaces = await each("choosing the network interface", nodes, lambda node: _interface(session, node, rendezvous))
-    places = []
-    for node_rank, node in enumerate(nodes):
-        release = release_path(node, sweep.cluster.remote_root, sweep.release)
-        run = run_folder(session, node, folder)
-        command = node_command(
-            trial=trial,
-            workload=workload,
-            node_rank=node_rank,
-            rendezvous=rendezvous,
-            python=node.python,
-            data=node.path(sweep.prepared_path(trial.workload)),
-            events=run,
-        )
-        cwd = f"{release}/training/{workload.program.rsplit('/', 1)[0]}"
-        interface = interfaces[node.name]
-        environment = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, **sweep.cluster.environment}
-        job = job_of(
-            session, folder, trial.node_names, node_rank, command, cwd=cwd, environment=environment,
-            timeout_s=LEAST_LIMIT_S + LIMIT_FACTOR * trial.estimated_s,
-        )  # fmt: skip
-        places.append(Place(node, job, release, run))
-    return places
+async def _picked_up(session: Session, trial: Trial, folder: str, record: Record) -> bool:
+    """Follows the gang of a try to its end; where it is not whole, ends what is left of it and gives False."""
+    try:
+        async with session.connected(trial.node_names) as nodes:
+            # Nobody has renewed the lock meanwhile: it may have run out without another sweep coming.
+            root = session.sweep.cluster.remote_root
+            await lock.acquire(nodes, root, session.claim)
+            async with lock.renewed(nodes, root, session.claim):
+                places = rebuilt(record, nodes)
+                problem = await _why_not_whole(places)
+                if problem is None:
+                    session.say(f"{folder} went on without an orchestrator: here is its log from the first line")
+                    record["picked_up_wall_s"].append(time.time())
+                    await _held(session, folder, record, pick_up(places, _log(session), **_limits(session)))
+                    return True
+                session.say(f"{folder} is abandoned, a clean try takes its place: {problem}")
+                await end_gang(places)
+    except FleetError as error:
+        await _end_where_possible(session, trial, record)
+        _ended(session, folder, record, failure=f"abandoned: {error}", abandoned=True)
+        raise
+    _ended(session, folder, record, failure=f"abandoned: {problem}", abandoned=True)
+    return False
 
 
-async def _rendezvous(session: Session, first: Node) -> Rendezvous:
-    """The first node's address, and a port that is free on it now; each launch asks anew."""
-    by_name = {node.name: node for node in session.sweep.cluster.nodes}
-    answer = await first.ask("network", "free-port", timeout_s=ANSWER_LIMIT_S)
-    return Rendezvous(by_name[first.name].address or first.host, answer["port"])
+async def _why_not_whole(places: Sequence[Place]) -> str | None:
+    """None when every part runs, or ended by itself. Raises FleetError."""
+    for node, state in (await states_of(places)).items():
+        if state == "absent":
+            return f"{node}: its part was never started"
+        if state == "dead":
+            return f"{node}: its part died with its supervisor"
+    by_name = {place.node.name: place for place in places}
+    nodes = [place.node for place in places]
+    statuses = await each("reading exit statuses", nodes, lambda node: _exit_status(by_name[node.name]))
+    expired = [status for status in statuses.values() if status and status.state == "lease_expired"]
+    return f"{expired[0].node}: {expired[0].reason}" if expired else None
 
 
-async def _interface(session: Session, node: Node, rendezvous: Rendezvous) -> str:
-    """The cluster file's network interface, else the one that leads to the first node."""
-    if session.sweep.cluster.network_interface:
-        return session.sweep.cluster.network_interface
-    answer = await node.ask("network", "interface", rendezvous.address, timeout_s=ANSWER_LIMIT_S)
-    if answer["interface"] is None:
-        raise NodeError(
-            node.name,
-            f"no interface leads to {rendezvous.address}: name one as network_interface in the cluster's file",
-        )
-    return str(answer["interface"])
+async def _exit_status(place: Place) -> ExitStatus | None:
+    """Of a part that is over."""
+    command = ["sh", "-c", '[ ! -e "$1" ] || cat "$1"', "sh", f"{place.folder}/{EXIT_FILE}"]
+    text = await place.node.read(command, timeout_s=ANSWER_LIMIT_S)
+    return from_dict(ExitStatus, json.loads(text), place.node.name) if text.strip() else None
+
+
+async def _end_where_possible(session: Session, trial: Trial, record: Record) -> None:
+    for name in trial.node_names:
+        with contextlib.suppress(ScaleoutError):
+            async with session.connected([name]) as nodes:
+                await end_gang(rebuilt(record, nodes))
+
+
+async def _held(session: Session, folder: str, record: Record, gang: Coroutine[Any, Any, list[ExitStatus]]) -> None:
+    """Follows a gang to its end and records how it ended; a gang that another attempt has taken over is its to record."""
+    session.store.write(record, folder, LAUNCH_FILE)
+    running = asyncio.ensure_future(gang)
+    try:
+        statuses = await asyncio.shield(running)
+        _ended(session, folder, record, failure=None, exit={status.node: status.state for status in statuses})
+    except SupersededError:
+        raise
+    except asyncio.CancelledError as error:
+        # Before the gang is asked: Airflow kills a task that takes more than five seconds to stop.
+        _ended(session, folder, record, failure=str(error) or "stopped on request")
+        running.cancel()
+        with contextlib.suppress(ScaleoutError):
+            await running
+        raise
+    except Exception as error:
+        _ended(session, folder, record, failure=str(error) if isinstance(error, ScaleoutError) else repr(error))
+        raise
+
+
+def _ended(session: Session, folder: str, record: Record, **end: Any) -> None:
+    session.store.write(record | end | {"ended_wall_s": time.time()}, folder, LAUNCH_FILE)
+
+
+def _limits(session: Session) -> dict[str, Any]:
+    cluster = session.sweep.cluster
+    return {"patience_s": cluster.node_patience_s, "no_progress_s": cluster.no_progress_s}
+
+
+def _log(session: Session) -> Any:
+    return lambda node, line: session.say(f"[{node}] {line}")

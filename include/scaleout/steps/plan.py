@@ -13,10 +13,10 @@ from scaleout.plan.table import describe
 from scaleout.results.store import SweepStore
 
 
-def plan(run_id: str, conf: dict[str, Any], cluster: Cluster, say: Callable[[str], None]) -> Sweep:
-    """Resolves and writes the plan. Raises ConfigError and PlanError."""
+def plan(run_id: str, conf: dict[str, Any], cluster: Cluster, lease_s: float, say: Callable[[str], None]) -> Sweep:
+    """Resolves and writes the plan; `lease_s` is for a cluster that has none of its own. Raises ConfigError, PlanError."""
     created_at = datetime.now(UTC).isoformat(timespec="seconds")
-    sweep = resolve(run_id=run_id, conf=conf, cluster=cluster, created_at=created_at)
+    sweep = resolve(run_id=run_id, conf=conf, cluster=cluster, created_at=created_at, lease_s=lease_s)
     SweepStore(run_id).create(sweep)
     say(describe(sweep))
     return sweep

@@ -68,7 +68,8 @@ async def _seen_by_all(session: Session, nodes: list[Node], workload: str, sha25
     async def look(node: Node) -> str:
         path = f"{node.path(session.sweep.prepared_path(workload))}/manifest.json"
         answer = await node.run(["sha256sum", path], timeout_s=ANSWER_LIMIT_S)
-        return answer.stdout.split(" ")[0]
+        # A backslash before it means that there is one, or a line break, in the path.
+        return answer.stdout.removeprefix("\\").split(" ")[0]
 
     seen = await each("looking for the data", nodes, look)
     blind = [

@@ -54,7 +54,7 @@ def job_of(
         command=command,
         cwd=cwd,
         environment={"PYTHONUNBUFFERED": "1", **environment},
-        lease_s=sweep.cluster.lease_s,
+        lease_s=sweep.lease_s,
         grace_s=sweep.cluster.grace_s,
         timeout_s=timeout_s,
         telemetry_interval_s=TELEMETRY_INTERVAL_S,

@@ -25,7 +25,7 @@ class Session:
 
     @property
     def claim(self) -> lock.Claim:
-        return lock.Claim.of(self.sweep.run_id, self.sweep.cluster.lock_ttl_s)
+        return lock.Claim.of(self.sweep.run_id, self.sweep.lock_ttl_s)
 
     @property
     def node_names(self) -> list[str]:

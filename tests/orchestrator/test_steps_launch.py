@@ -1,0 +1,306 @@
+"""launch, against real hosts whose launcher is a script of the test: what becomes of a try that an earlier attempt began."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from gangs import until
+from private_cluster import PATIENCE_S, PrivateCluster, carrying, with_variable
+
+from scaleout import settings
+from scaleout.config.cluster import Cluster
+from scaleout.errors import FleetError, GangError, LockHeldError, ScaleoutError, SupersededError
+from scaleout.plan.resolve import resolve
+from scaleout.remote.target import target_from_file
+from scaleout.results.store import IN_FLIGHT, LAUNCH_FILE, ROW_FILE, SweepStore
+from scaleout.steps import cluster_lock
+from scaleout.steps.collect import collect
+from scaleout.steps.launch import launch
+from scaleout.steps.session import Session
+from scaleout.steps.settle import settle
+
+NODES = ["node1", "node2"]
+FIRST, SECOND = "ssd-n2-cold-r1-t1", "ssd-n2-cold-r1-t2"
+TALK = 'echo up; i=0; while [ ! -e "$HOME/go on" ]; do i=$((i+1)); echo "line $i"; sleep 0.05; done; echo "said $i"'
+
+
+def in_a_loop(test: Callable[[Launches], Awaitable[None]]) -> Callable[[Launches], None]:
+    @wraps(test)
+    def run(launches: Launches) -> None:
+        asyncio.run(test(launches))
+
+    return run
+
+
+@dataclass
+class Launches:
+    """The one trial of a sweep, which may be launched again and again."""
+
+    hosts: PrivateCluster
+    session: Session
+    said: list[str] = field(default_factory=list)
+
+    def ranks(self, script: str, *nodes: str) -> None:
+        """What the launcher does on these nodes, or on all of them."""
+        for node in nodes or NODES:
+            (self.hosts.home(node) / "launcher.sh").write_text(script + "\n")
+
+    def go_on(self) -> None:
+        for node in NODES:
+            (self.hosts.home(node) / "go on").touch()
+
+    async def launch(self, order: int = 5) -> None:
+        await launch(self.session, self.session.sweep.trials[0], order)
+
+    async def begun(self, order: int = 5) -> asyncio.Task[None]:
+        """An attempt whose ranks have said something on both nodes."""
+        attempt = asyncio.create_task(self.launch(order))
+        await until(lambda: attempt.done() or {"[node1] line 3", "[node2] line 3"} <= set(self.said), 40)
+        assert not attempt.done(), attempt.exception()
+        return attempt
+
+    def died(self, order: int = 5) -> None:
+        """An attempt that ended without a word: its process was killed when the ranks had said something on both nodes."""
+        pid = os.fork()
+        if pid == 0:
+            asyncio.run(self._die(order))
+        _, status = os.waitpid(pid, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+
+    async def _die(self, order: int) -> None:
+        try:
+            await self.begun(order)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def record(self, folder: str) -> dict[str, Any]:
+        return self.session.store.read(folder, LAUNCH_FILE)
+
+    def tries(self) -> list[str]:
+        return sorted(path.parent.name for path in self.session.store.folder.glob(f"*/{LAUNCH_FILE}"))
+
+    def left(self, *nodes: str) -> list[psutil.Process]:
+        """What runs of the trial on these nodes, or on all of them."""
+        found = []
+        for process in carrying(self.session.sweep.run_id):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.environ()["SCALEOUT_NODE"] in (nodes or NODES):
+                    found.append(process)
+        return found
+
+
+@pytest.fixture
+def launches(
+    cluster: PrivateCluster, deployed: str, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Launches]:
+    monkeypatch.setenv("SCALEOUT_HOME", str(tmp_path / "home"))
+    python = tmp_path / "python3"
+    real = shlex.quote(str(settings.node_python()))
+    python.write_text(
+        f'#!/bin/sh\ncase "$1 $2" in "-m torch.distributed.run") exec sh "$HOME/launcher.sh" ;; esac\nexec {real} "$@"\n'
+    )
+    python.chmod(0o755)
+    config = cluster.local.cluster.model_dump(mode="json") | {
+        "nodes": [{"name": name, "connection": f"private_{name}"} for name in NODES],
+        "python": str(python), "network_interface": "lo", "grace_s": 1, "connect_timeout_s": PATIENCE_S, "node_patience_s": 5,
+    }  # fmt: skip
+    config["array"] |= {"settle_s": 0}
+    conf = {"preset": "quick", "workloads": ["ssd"], "nodes": [2], "length": {"steps": 2}, "window_steps": 1}
+    made = Cluster.model_validate(config)
+    store = SweepStore(run_id)
+    store.create(resolve(run_id=run_id, conf=conf, cluster=made, created_at="now", lease_s=20))
+    sweep = store.update(ready=True, release=deployed)
+    names = {f"private_{name}": name for name in [*NODES, "array"]}
+    targets = {
+        connection: target_from_file(cluster.connections, connection, name) for connection, name in names.items()
+    }
+    said: list[str] = []
+    session = Session(store, sweep, targets, lambda text: said.extend(text.splitlines()))
+    asyncio.run(cluster_lock.take(session))
+    try:
+        yield Launches(cluster, session, said)
+    finally:
+        for name in NODES:
+            cluster.host(name).start()
+        asyncio.run(cluster_lock.give_back(session))
+        for name in NODES:
+            for file in ("go on", "launcher.sh"):
+                (cluster.home(name) / file).unlink(missing_ok=True)
+
+
+@in_a_loop
+async def test_the_first_try_succeeds_and_is_not_repeated_by_a_retry_of_the_same_order(launches: Launches) -> None:
+    launches.ranks("echo up")
+    await launches.launch()
+    assert launches.record(FIRST)["exit"] == {"node1": "succeeded", "node2": "succeeded"}
+    await launches.launch()
+    assert launches.tries() == [FIRST]
+    assert launches.said.count("[node1] up") == 1
+
+
+@in_a_loop
+async def test_a_training_that_failed_is_not_started_again_by_a_retry_but_by_a_new_order(launches: Launches) -> None:
+    launches.ranks("exit 9", "node2")
+    launches.ranks("sleep 60", "node1")
+    with pytest.raises(GangError, match="node2: failed: exit status 9") as first:
+        await launches.launch(order=5)
+    with pytest.raises(GangError) as again:
+        await launches.launch(order=5)
+    assert str(again.value) == str(first.value)
+    assert launches.tries() == [FIRST]
+    launches.ranks("true")
+    await launches.launch(order=6)
+    assert launches.tries() == [FIRST, SECOND]
+    assert (launches.session.store.folder / SECOND / "caches.json").exists()
+
+
+@in_a_loop
+async def test_a_gang_that_runs_on_is_picked_up_with_its_log_from_the_first_line(launches: Launches) -> None:
+    launches.ranks(TALK)
+    launches.died()
+    assert launches.record(FIRST)["failure"] == IN_FLIGHT
+    retry = await launches.begun()
+    launches.go_on()
+    await retry
+    assert launches.tries() == [FIRST]
+    assert launches.record(FIRST)["failure"] is None and len(launches.record(FIRST)["picked_up_wall_s"]) == 1
+    for node in NODES:
+        told = [line.removeprefix(f"[{node}] ") for line in launches.said if line.startswith(f"[{node}] ")]
+        assert told[0] == "up" and told[-1] == f"said {len(told) - 2}"
+        assert told[1:-1] == [f"line {i}" for i in range(1, len(told) - 1)]
+
+
+@in_a_loop
+async def test_a_gang_that_ended_while_nobody_was_there_is_told_of_and_not_repeated(launches: Launches) -> None:
+    launches.ranks(TALK + "; exit 3")
+    launches.died()
+    launches.go_on()
+    await until(lambda: not launches.left())
+    with pytest.raises(GangError, match="failed: exit status 3"):
+        await launches.launch()
+    assert launches.tries() == [FIRST]
+
+
+@in_a_loop
+async def test_an_attempt_that_lives_on_lets_go_of_its_gang_and_does_not_record_its_end(launches: Launches) -> None:
+    launches.ranks(TALK)
+    older = await launches.begun()
+    launches.said.clear()
+    newer = await launches.begun()
+    with pytest.raises(SupersededError):
+        await older
+    assert launches.record(FIRST)["failure"] == IN_FLIGHT
+    launches.go_on()
+    await newer
+    assert launches.tries() == [FIRST] and launches.record(FIRST)["failure"] is None
+
+
+@in_a_loop
+async def test_a_gang_whose_part_died_is_ended_and_launched_anew(launches: Launches) -> None:
+    launches.ranks(TALK)
+    launches.died()
+    folder = f"{launches.hosts.home('node2')}/scaleout/runs/{launches.session.sweep.slug}/{FIRST}/node2"
+    of_node2 = with_variable(f"SCALEOUT_RUN_FOLDER={folder}".encode())
+    assert len(of_node2) > 2
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none shall see another one die
+        for process in of_node2:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+    launches.ranks("echo anew")
+    await launches.launch()
+    assert launches.tries() == [FIRST, SECOND]
+    assert launches.record(FIRST)["failure"] == "abandoned: node2: its part died with its supervisor"
+    assert launches.record(SECOND)["failure"] is None
+    assert launches.left() == []
+
+
+@in_a_loop
+async def test_a_node_out_of_reach_is_named_and_the_others_parts_are_ended_at_once(launches: Launches) -> None:
+    launches.ranks(TALK)
+    launches.died()
+    launches.hosts.stop_daemon("node2")
+    with pytest.raises(FleetError, match="node2: cannot connect"):
+        await launches.launch()
+    assert launches.record(FIRST)["failure"].startswith("abandoned: connecting failed on 1 node")
+    assert launches.tries() == [FIRST]
+    assert launches.left("node1") == [] and launches.left("node2")
+    launches.go_on()
+    await until(lambda: not launches.left())
+
+
+@in_a_loop
+async def test_a_lock_that_ran_out_meanwhile_is_taken_again_unless_another_sweep_has_it(launches: Launches) -> None:
+    launches.ranks(TALK)
+    launches.died()
+    await cluster_lock.give_back(launches.session)
+    retry = await launches.begun()
+    launches.go_on()
+    await retry
+    await cluster_lock.give_back(launches.session)
+    other = SweepStore(f"{launches.session.sweep.run_id}-other")
+    sweep = launches.session.sweep.model_copy(update={"run_id": f"{launches.session.sweep.run_id}-other"})
+    theirs = Session(other, sweep, launches.session.targets, launches.session.say)
+    await cluster_lock.take(theirs)
+    try:
+        launches.session.store.write(launches.record(FIRST) | {"failure": IN_FLIGHT}, FIRST, LAUNCH_FILE)
+        with pytest.raises(LockHeldError, match="is held by the sweep"):
+            await launches.launch()
+    finally:
+        await cluster_lock.give_back(theirs)
+
+
+@in_a_loop
+async def test_a_launch_that_is_stopped_says_so_before_its_gang_has_ended(launches: Launches) -> None:
+    launches.ranks("trap 'sleep 1; exit' TERM; echo up; i=0; while :; do i=$((i+1)); echo \"line $i\"; sleep 0.1; done")
+    attempt = await launches.begun()
+    attempt.cancel()
+    await until(lambda: launches.record(FIRST)["failure"] == "stopped on request", 5)
+    assert not attempt.done()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert launches.left() == []
+    with pytest.raises(GangError, match="stopped on request"):
+        await launches.launch()
+
+
+@in_a_loop
+async def test_what_comes_after_a_launch_first_ends_a_gang_that_airflow_holds_to_be_over(launches: Launches) -> None:
+    launches.ranks(TALK)
+    launches.died()
+    session = launches.session
+    await settle(session, session.sweep.trials)
+    assert launches.left() == []
+    assert launches.record(FIRST)["failure"] == "stopped on request"
+    assert session.store.sweep().stopped == f"the sweep was stopped in {FIRST}"
+    launches.said.clear()
+    await settle(session, session.sweep.trials)
+    assert launches.said == []
+
+
+@in_a_loop
+async def test_a_node_that_fell_takes_nothing_with_it_of_what_the_others_know(launches: Launches) -> None:
+    launches.ranks("echo works; sleep 60", "node1")
+    launches.ranks("echo falls; exit 9", "node2")
+    with pytest.raises(GangError, match=r"^node2: failed: exit status 9"):
+        await launches.launch()
+    launches.hosts.stop_daemon("node2")
+    try:
+        with pytest.raises(ScaleoutError, match="node2: failed: exit status 9"):
+            await collect(launches.session, launches.session.sweep.trials[0])
+    finally:
+        launches.hosts.host("node2").start()
+    store = launches.session.store
+    assert (store.folder / FIRST / "node1" / "log").read_text() == "works\n"
+    assert store.read(FIRST, ROW_FILE)["status"] == "failed"
+    assert any(line.startswith("node2: cannot connect") and "stays there" in line for line in launches.said)
