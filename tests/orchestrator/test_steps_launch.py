@@ -304,3 +304,18 @@ async def test_a_node_that_fell_takes_nothing_with_it_of_what_the_others_know(la
     assert (store.folder / FIRST / "node1" / "log").read_text() == "works\n"
     assert store.read(FIRST, ROW_FILE)["status"] == "failed"
     assert any(line.startswith("node2: cannot connect") and "stays there" in line for line in launches.said)
+
+
+@in_a_loop
+async def test_a_node_may_be_out_of_reach_for_a_moment_when_its_gang_is_picked_up(launches: Launches) -> None:
+    launches.ranks(TALK)
+    launches.died()
+    launches.hosts.stop_daemon("node2")
+    retry = asyncio.create_task(launches.launch())
+    await asyncio.sleep(1.5)
+    assert not retry.done()
+    launches.hosts.host("node2").start()
+    await until(lambda: any("went on without an orchestrator" in line for line in launches.said), 20)
+    launches.go_on()
+    await retry
+    assert launches.tries() == [FIRST] and launches.record(FIRST)["failure"] is None

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from scaleout.errors import FleetError, GangError, ScaleoutError, SupersededError
@@ -18,12 +19,15 @@ from scaleout.plan.sweep import Trial
 from scaleout.remote import lock
 from scaleout.remote.fleet import each
 from scaleout.remote.gang import Place, end_gang, pick_up, run_gang, states_of
+from scaleout.remote.node import Node
 from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE
 from scaleout.steps.empty_caches import empty_caches
 from scaleout.steps.places import ANSWER_LIMIT_S, described, new_places, rebuilt
 from scaleout.steps.session import Session
 from training.wire.job import EXIT_FILE, ExitStatus
 from training.wire.schema import from_dict
+
+RECONNECT_PAUSE_S = 1.0
 
 Record = dict[str, Any]
 
@@ -72,7 +76,7 @@ async def _clean_try(session: Session, trial: Trial, order: int) -> None:
 async def _picked_up(session: Session, trial: Trial, folder: str, record: Record) -> bool:
     """Follows the gang of a try to its end; where it is not whole, ends what is left of it and gives False."""
     try:
-        async with session.connected(trial.node_names) as nodes:
+        async with _patiently_connected(session, trial) as nodes:
             # Nobody has renewed the lock meanwhile: it may have run out without another sweep coming.
             root = session.sweep.cluster.remote_root
             await lock.acquire(nodes, root, session.claim)
@@ -92,6 +96,22 @@ async def _picked_up(session: Session, trial: Trial, folder: str, record: Record
         raise
     _ended(session, folder, record, failure=f"abandoned: {problem}", abandoned=True)
     return False
+
+
+@asynccontextmanager
+async def _patiently_connected(session: Session, trial: Trial) -> AsyncIterator[list[Node]]:
+    """Connections to the trial's nodes, one of which may be out of reach for as long as while its gang is followed."""
+    deadline = time.monotonic() + session.sweep.cluster.node_patience_s
+    async with contextlib.AsyncExitStack() as stack:
+        while True:
+            try:
+                nodes = await stack.enter_async_context(session.connected(trial.node_names))
+                break
+            except FleetError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+        yield nodes
 
 
 async def _why_not_whole(places: Sequence[Place]) -> str | None:
