@@ -223,10 +223,15 @@ async def test_a_gang_whose_part_died_is_ended_and_launched_anew(launches: Launc
     assert launches.record(FIRST)["failure"] == "abandoned: node2: its part died with its supervisor"
     assert launches.record(SECOND)["failure"] is None
     assert launches.left() == []
+    with pytest.raises(ScaleoutError, match="event log"):
+        await collect(launches.session, launches.session.sweep.trials[0])
+    kept = launches.session.store.folder
+    assert (kept / FIRST / "node1" / "log").read_text().startswith("up\nline 1\n")
+    assert (kept / SECOND / "node2" / "log").read_text() == "anew\n"
 
 
 @in_a_loop
-async def test_a_node_out_of_reach_is_named_and_the_others_parts_are_ended_at_once(launches: Launches) -> None:
+async def test_a_node_out_of_reach_is_named_and_the_others_parts_are_ended(launches: Launches) -> None:
     launches.ranks(TALK)
     launches.died()
     launches.hosts.stop_daemon("node2")

@@ -81,10 +81,13 @@ class SweepStore:
             attempt += 1
         return key.folder(attempt)
 
+    def tries(self, key: TrialKey) -> list[str]:
+        """The folder names of the tries that were launched, in order."""
+        return [key.folder(attempt) for attempt in range(1, TrialKey.parse(self.next_try(key))[1])]
+
     def last_try(self, key: TrialKey) -> str | None:
         """The folder name of the last try that was launched, or None."""
-        attempt = TrialKey.parse(self.next_try(key))[1] - 1
-        return key.folder(attempt) if attempt else None
+        return (self.tries(key) or [None])[-1]
 
     def point_latest_here(self) -> None:
         """Makes `results/latest` lead to this sweep."""

@@ -16,12 +16,15 @@ from scaleout.steps.settle import settle
 
 
 async def collect(session: Session, trial: Trial) -> str | None:
-    """Fetches the last try of a trial, writes its row and gives it in a sentence; None when there was no try."""
+    """Fetches the tries of a trial, writes the last one's row and gives it in a sentence; None when there was no try."""
     store = session.store
-    folder = store.last_try(trial.key)
+    *abandoned, folder = store.tries(trial.key) or [None]
     if folder is None:
         return None
     await settle(session, [trial])
+    for earlier in abandoned:
+        if not _is_fetched(session, trial, earlier):
+            await _fetch(session, trial, earlier)
     problems = await _fetch(session, trial, folder)
     if problems and store.read(folder, LAUNCH_FILE)["failure"] is None:
         raise FleetError("collecting", problems)
@@ -34,6 +37,10 @@ async def collect(session: Session, trial: Trial) -> str | None:
     return (
         f"{trial.key}: {row.images_per_s:.3f} images/s, cache state {row.cache_state}; files in {store.folder / folder}"
     )
+
+
+def _is_fetched(session: Session, trial: Trial, folder: str) -> bool:
+    return all((session.store.folder / folder / name).is_dir() for name in trial.node_names)
 
 
 async def _fetch(session: Session, trial: Trial, folder: str) -> list[NodeError]:
