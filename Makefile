@@ -21,7 +21,7 @@ test: lint ## the whole test suite, set-up included; what CI runs
 	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q -n 2 --dist worksteal tests/wire tests/training
 	@$(IN_ENV) python -m pytest -q tests/wire tests/orchestrator
 	@$(IN_ENV) python -m pytest -q -m quick tests/faults
-	@$(IN_ENV) python -m pytest -q -n 2 --dist loadfile tests/e2e
+	@$(IN_ENV) python -m pytest -q -n 3 --dist loadfile tests/e2e
 
 test-faults: setup ## every fault on 1, 2 and 4 hosts in network namespaces, and the table of how each ends (root; about 15 minutes)
 	@$(IN_ENV) python -m pytest -q -m "not soak" tests/faults --matrix "$(HOME_DIR)/fault-matrix.md"

@@ -53,3 +53,11 @@ def faults(fault_world: World) -> World:
     for host in ("array", "node1", "node2"):
         fault_world.behave(host)
     return fault_world
+
+
+@pytest.fixture
+def own_config(faults: World, tmp_path: Path) -> Path:
+    """A configuration folder of the test's own."""
+    folder = tmp_path / "config"
+    shutil.copytree(faults.config_dir, folder)
+    return folder

@@ -18,7 +18,7 @@ from world import CHECKOUT, RUN_LIMIT_S, python_with_stand_in
 
 from scaleout import settings
 
-PARTS = ["dags", "include", "plugins", "tools", "training"]
+PARTS = ["dags", "include", "tools", "training"]
 FILES = ["Makefile", "pyproject.toml"]
 FORM = {"preset": "quick", "workloads": ["ssd"], "nodes": [1, 2], "length": {"steps": 2}, "window_steps": 1}
 
