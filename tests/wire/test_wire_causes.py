@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.wire.causes import only_noticed
+from training.wire.causes import UNKNOWN_END, only_noticed
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from training.wire.causes import only_noticed
         "RuntimeError: Timed out waiting 1800000ms for recv operation to complete",
         "killed by SIGTERM",
         "killed by SIGABRT",
+        UNKNOWN_END,
     ],
 )
 def test_a_rank_that_lost_its_peer_only_noticed(error: str) -> None:

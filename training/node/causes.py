@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.node.ranks import UNKNOWN_END
-from training.wire.causes import only_noticed
+from training.wire.causes import UNKNOWN_END, only_noticed
 from training.wire.events import RunEnd, read_events
 from training.wire.job import EVENTS_FILE, RankError
 from training.wire.schema import WireError
@@ -15,8 +14,8 @@ from training.wire.schema import WireError
 def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: float) -> RankError | None:
     """The earliest failure of a rank; None when none failed. `seen`: how processes of ranks were seen to end.
 
-    A rank that told how it ended is believed; one that was killed had no time to tell. An end of which nothing is known
-    counts where there is no better, and one that only noticed the fall of another last of all. What a rank told after
+    A rank that told how it ended is believed; one that was killed had no time to tell. One that only noticed the
+    fall of another counts where there is no better, and an end of which nothing is known last of all. What a rank told after
     `until_wall_s`, when its part was being ended, followed from that.
     """
     told = {rank: error for path in folder.glob(f"rank*/{EVENTS_FILE}") for rank, error in _told(path)}
@@ -26,7 +25,7 @@ def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: floa
 
 
 def _order(error: RankError) -> tuple[bool, bool, float]:
-    return only_noticed(error.error), error.error == UNKNOWN_END, error.t_wall_s
+    return error.error == UNKNOWN_END, only_noticed(error.error), error.t_wall_s
 
 
 def _told(path: Path) -> list[tuple[int, RankError | None]]:

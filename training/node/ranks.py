@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from training.wire.causes import UNKNOWN_END
 from training.wire.job import RankError
 
 LOOK_INTERVAL_S = 0.2
-UNKNOWN_END = "its process ended; its launcher knows how"
 
 
 class Ranks:

@@ -11,10 +11,13 @@ _NOTICED = re.compile(
 )
 
 
+UNKNOWN_END = "its process ended; its launcher knows how"
+
+
 def only_noticed(error: str) -> bool:
     """Whether a rank that ends so has merely noticed the fall of another.
 
     Sockets that the other end closed, collectives that timed out (torch's gloo and NCCL backends), SIGABRT from NCCL's
-    watchdog, and SIGTERM from a launcher of which another rank has failed.
+    watchdog, and SIGTERM from a launcher of which another rank has failed. An end of which nothing is known may be that too.
     """
-    return bool(_NOTICED.search(error))
+    return error == UNKNOWN_END or bool(_NOTICED.search(error))
