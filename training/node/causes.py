@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.wire.causes import UNKNOWN_END, only_noticed
+from training.wire.causes import doubt
 from training.wire.events import RunEnd, read_events
 from training.wire.job import EVENTS_FILE, RankError
 from training.wire.schema import WireError
@@ -14,9 +14,9 @@ from training.wire.schema import WireError
 def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: float) -> RankError | None:
     """The earliest failure of a rank; None when none failed. `seen`: how processes of ranks were seen to end.
 
-    A rank that told how it ended is believed; one that was killed had no time to tell. One that only noticed the
-    fall of another counts where there is no better, and an end of which nothing is known last of all. What a rank told after
-    `until_wall_s`, when its part was being ended, followed from that.
+    A rank that told how it ended is believed; one that was killed had no time to tell. An end of which
+    nothing is known counts where there is no better, and one that only noticed the fall of another last of all. What a
+    rank told after `until_wall_s`, when its part was being ended, followed from that.
     """
     told = {rank: error for path in folder.glob(f"rank*/{EVENTS_FILE}") for rank, error in _told(path)}
     errors = [error for error in told.values() if error and error.t_wall_s <= until_wall_s]
@@ -24,8 +24,8 @@ def first_rank_error(folder: Path, seen: Sequence[RankError], until_wall_s: floa
     return min(errors, key=_order, default=None)
 
 
-def _order(error: RankError) -> tuple[bool, bool, float]:
-    return error.error == UNKNOWN_END, only_noticed(error.error), error.t_wall_s
+def _order(error: RankError) -> tuple[int, float]:
+    return doubt(error.error), error.t_wall_s
 
 
 def _told(path: Path) -> list[tuple[int, RankError | None]]:

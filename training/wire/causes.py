@@ -14,10 +14,13 @@ _NOTICED = re.compile(
 UNKNOWN_END = "its process ended; its launcher knows how"
 
 
-def only_noticed(error: str) -> bool:
-    """Whether a rank that ends so has merely noticed the fall of another.
+def doubt(error: str) -> int:
+    """How doubtful it is that a rank that ended so was the first to fall: 0 it fell by itself, 1 nobody knows, 2 it only noticed.
 
-    Sockets that the other end closed, collectives that timed out (torch's gloo and NCCL backends), SIGABRT from NCCL's
-    watchdog, and SIGTERM from a launcher of which another rank has failed. An end of which nothing is known may be that too.
+    It has noticed another's fall where it tells of sockets that the other end closed or of collectives that timed out (torch's
+    gloo and NCCL backends), where NCCL's watchdog ended it by SIGABRT, and its launcher, of which another rank had failed, by
+    SIGTERM.
     """
-    return error == UNKNOWN_END or bool(_NOTICED.search(error))
+    if error == UNKNOWN_END:
+        return 1
+    return 2 if _NOTICED.search(error) else 0

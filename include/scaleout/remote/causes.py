@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scaleout.errors import GangError, NodeError, SupersededError
 from scaleout.remote.part import Part
-from training.wire.causes import only_noticed
+from training.wire.causes import doubt
 from training.wire.job import ExitStatus, RankProgress
 
 
@@ -20,7 +20,7 @@ class _Failure:
     """
 
     was_stopped: bool
-    only_noticed: bool
+    doubt: int
     at_wall_s: float
     sentence: str
 
@@ -40,12 +40,12 @@ def first_cause(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangE
 def _failure(part: Part, task: asyncio.Task[ExitStatus]) -> _Failure | None:
     name = part.place.node.name
     if task.cancelled():
-        return _Failure(True, False, part.ended_wall_s, f"{name}: did not answer when it was told to stop")
+        return _Failure(True, 0, part.ended_wall_s, f"{name}: did not answer when it was told to stop")
     error = task.exception()
     if error is not None:
         if not isinstance(error, NodeError):
             raise error
-        return _Failure(False, False, part.ended_wall_s, str(error))
+        return _Failure(False, 0, part.ended_wall_s, str(error))
     status = task.result()
     return None if status.state == "succeeded" else _of_status(status, part.clock_ahead_s)
 
@@ -55,11 +55,10 @@ def _of_status(status: ExitStatus, clock_ahead_s: float) -> _Failure:
     tail = "; the end of its log:\n" + "\n".join(f"    {line}" for line in status.log_tail) if status.log_tail else ""
     error, was_stopped = status.rank_error, status.state == "stopped" and not status.disk_full
     if error is not None:
-        noticed = only_noticed(error.error) and not status.disk_full
         sentence = f"{status.node}: rank {error.rank}: {error.error} ({status.state}: {status.reason}){tail}"
-        return _Failure(False, noticed, error.t_wall_s - clock_ahead_s, sentence)
+        return _Failure(False, 0 if status.disk_full else doubt(error.error), error.t_wall_s - clock_ahead_s, sentence)
     sentence = f"{status.node}: {status.state}: {status.reason}{tail}"
-    return _Failure(was_stopped, False, status.ended_wall_s - clock_ahead_s, sentence)
+    return _Failure(was_stopped, 0, status.ended_wall_s - clock_ahead_s, sentence)
 
 
 def _stalled(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangError | None:
