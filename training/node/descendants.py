@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
 import psutil
 
@@ -37,28 +38,35 @@ def living_descendants() -> list[psutil.Process]:
 
 
 def end_descendants(grace_s: float, launcher: subprocess.Popen[bytes] | None = None) -> set[int]:
-    """TERM, the grace period, then KILL until none remain; each round looks again, for what was forked meanwhile.
-
-    TERM is followed by CONT: a process that was stopped could not act on it. Gives the ids of those it had to end.
-    """
-    deadline = time.monotonic() + grace_s
-    limit = deadline + KILL_LIMIT_S
-    told: set[int] = set()
-    while (alive := living_descendants()) and time.monotonic() < limit:
-        late = time.monotonic() >= deadline
-        for process in alive:
-            if late or process.pid not in told:
-                told.add(process.pid)
-                end(process, kill=late)
-        reap(launcher)
-        time.sleep(TICK_S)
+    """Ends them all and waits for them, but for the launcher. Gives the ids of those it had to end."""
+    told = end_all(living_descendants, grace_s, lambda: reap(launcher))
     reap(launcher)
     return told
 
 
-def end(process: psutil.Process, *, kill: bool) -> None:
+def end_all(
+    find: Callable[[], list[psutil.Process]], grace_s: float, after_round: Callable[[], None] = lambda: None
+) -> set[int]:
+    """TERM, the grace period, then KILL until `find` gives none; each round looks again, for what was forked meanwhile.
+
+    TERM is followed by CONT: a process that was stopped could not act on it. Gives the ids of those it had to end.
+    """
+    deadline = time.monotonic() + grace_s
+    told: set[int] = set()
+    while (found := find()) and time.monotonic() < deadline + KILL_LIMIT_S:
+        late = time.monotonic() >= deadline
+        for process in found:
+            if late or process.pid not in told:
+                told.add(process.pid)
+                _end(process, signal.SIGKILL if late else signal.SIGTERM)
+        after_round()
+        time.sleep(TICK_S)
+    return told
+
+
+def _end(process: psutil.Process, number: int) -> None:
     try:
-        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        process.send_signal(number)
         process.send_signal(signal.SIGCONT)
     except psutil.NoSuchProcess:
         return

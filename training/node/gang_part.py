@@ -15,6 +15,7 @@ from training.node.descendants import TICK_S, adopt_orphans, all_descendants, en
 from training.node.progress import collect_stacks, progress
 from training.node.ranks import Ranks, describe_end
 from training.node.telemetry import Telemetry
+from training.node.unchanged import Unchanged
 from training.wire.job import (
     EXIT_FILE,
     LOG_FILE,
@@ -40,23 +41,6 @@ FULL_BYTES = 2 * RESERVE_BYTES
 TAIL_LINES = 25
 TAIL_BYTES = 2**20
 COMMAND_NOT_FOUND = 127
-
-
-class Lease:
-    """Renewed by touching a file; measured on the monotonic clock, so that a stepped wall clock ends no gang."""
-
-    def __init__(self, path: Path, lease_s: float) -> None:
-        self._path, self._lease_s = path, lease_s
-        self._seen, self._since = self._stamp(), time.monotonic()
-
-    def expired(self) -> bool:
-        stamp = self._stamp()
-        if stamp != self._seen:
-            self._seen, self._since = stamp, time.monotonic()
-        return time.monotonic() - self._since > self._lease_s
-
-    def _stamp(self) -> int:
-        return self._path.stat().st_mtime_ns
 
 
 class GangPart:
@@ -132,13 +116,14 @@ class GangPart:
             )  # fmt: skip
 
     def _watch(self, launcher: subprocess.Popen[bytes]) -> tuple[ExitState, str]:
-        lease = Lease(self._folder / LEASE_FILE, self._job.lease_s)
+        lease = self._folder / LEASE_FILE  # renewed by touching it
+        unrenewed = Unchanged(lambda: lease.stat().st_mtime_ns)
         deadline = None if self._job.timeout_s is None else time.monotonic() + self._job.timeout_s
         ranks = Ranks(launcher.pid)
         self._errors = ranks.errors
         try:
             while True:
-                end = self._end_of(launcher) or self._end_by_word() or _end_by_clock(self._job, lease, deadline)
+                end = self._end_of(launcher) or self._end_by_word() or _end_by_clock(self._job, unrenewed, deadline)
                 if end is not None:
                     self._suspended = ranks.suspended()
                     return end
@@ -171,8 +156,8 @@ class GangPart:
         self._asked_to_stop = True
 
 
-def _end_by_clock(job: Job, lease: Lease, deadline: float | None) -> tuple[ExitState, str] | None:
-    if lease.expired():
+def _end_by_clock(job: Job, unrenewed: Unchanged, deadline: float | None) -> tuple[ExitState, str] | None:
+    if unrenewed.seconds() > job.lease_s:
         return "lease_expired", f"nobody renewed the lease for {job.lease_s:g} s"
     if deadline is not None and time.monotonic() > deadline:
         return "timed_out", f"still running after its limit of {job.timeout_s:g} s"

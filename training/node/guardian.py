@@ -15,6 +15,7 @@ from pathlib import Path
 
 from training.node.descendants import adopt_orphans, die_with_parent
 from training.node.gang_part import GangPart
+from training.node.proc import boot_id, stat_fields
 from training.node.ranks import describe_end
 from training.wire.job import EXIT_FILE, JOB_FILE, Job
 from training.wire.schema import read_json
@@ -34,12 +35,12 @@ class Identity:
     @classmethod
     def of(cls, pid: int) -> Identity:
         """Raises FileNotFoundError when there is no such process."""
-        return cls(pid, int(_stat(pid)[19]), _boot_id())
+        return cls(pid, int(stat_fields(pid)[19]), boot_id())
 
     def is_running(self) -> bool:
         """False for a process that is gone and, since nobody may have waited for it, for a zombie."""
         try:
-            return self == Identity.of(self.pid) and _stat(self.pid)[0] != "Z"
+            return self == Identity.of(self.pid) and stat_fields(self.pid)[0] != "Z"
         except (FileNotFoundError, ProcessLookupError):
             return False
 
@@ -97,12 +98,3 @@ def _wait_for(holder: int) -> int:
 def _last_words(folder: Path) -> str:
     lines = (folder / OWN_LOG).read_text(errors="replace").strip().splitlines()
     return f": {lines[-1]}" if lines else ""
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third, the state, on."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""Ends what is left of gangs: their processes are known by a variable in their environment.
+"""Finds what is left of gangs: their processes are known by a variable in their environment.
 
 A second net. While a supervisor lives, nothing of its part can get away from it; this is for a part whose guardian and holder
 were both killed, and for one that a node holds on to while the orchestrator has given it up.
@@ -7,13 +7,12 @@ were both killed, and for one that a node holds on to while the orchestrator has
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from training.node.descendants import KILL_LIMIT_S, TICK_S, end
+from training.node.proc import environment_of
 from training.wire.job import RUN_FOLDER_VARIABLE
 
 RUNS = "runs"
@@ -38,29 +37,13 @@ def of_earlier_gangs(folder: Path) -> list[psutil.Process]:
     return _marked(lambda other: other != folder and other.name == folder.name and runs in other.parents)
 
 
-def end_all(find: Callable[[], list[psutil.Process]], grace_s: float) -> int:
-    """TERM, the grace period, KILL, until `find` gives none. Returns how many there were."""
-    deadline = time.monotonic() + grace_s
-    told: set[int] = set()
-    while (found := find()) and time.monotonic() < deadline + KILL_LIMIT_S:
-        late = time.monotonic() >= deadline
-        for process in found:
-            if late or process.pid not in told:
-                told.add(process.pid)
-                end(process, kill=late)
-        time.sleep(TICK_S)
-    return len(told)
-
-
 def _marked(wanted: Callable[[Path], bool]) -> list[psutil.Process]:
-    mark = f"{RUN_FOLDER_VARIABLE}=".encode()
     found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            entries = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-            folders = [Path(os.fsdecode(entry.removeprefix(mark))) for entry in entries if entry.startswith(mark)]
-            if folders and wanted(folders[0]):
-                found.append(psutil.Process(int(name)))
+            folder = environment_of(pid).get(RUN_FOLDER_VARIABLE.encode())
+            if folder is not None and wanted(Path(os.fsdecode(folder))):
+                found.append(psutil.Process(pid))
         except (OSError, psutil.NoSuchProcess):  # it ended while we looked, or is not ours
             continue
     return found

@@ -10,6 +10,7 @@ import psutil
 
 from training.node.descendants import living_descendants
 from training.node.ranks import rank_of
+from training.node.unchanged import Unchanged
 from training.wire.events import read_events
 from training.wire.job import EVENTS_FILE, STACKS_FILE, RankProgress
 from training.wire.schema import WireError
@@ -19,22 +20,9 @@ ALL_STACKS_LIMIT_S = 10.0
 SETTLE_S = 0.1
 
 
-class Idleness:
-    """How long no rank's event log has been touched, on the monotonic clock."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen, self._since = self._stamp(), time.monotonic()
-
-    def seconds(self) -> float:
-        """Since a rank last made progress here, or since this object was made."""
-        stamp = self._stamp()
-        if stamp != self._seen:
-            self._seen, self._since = stamp, time.monotonic()
-        return time.monotonic() - self._since
-
-    def _stamp(self) -> list[int]:
-        return [path.stat().st_mtime_ns for path in _logs(self._folder)]
+def idleness(folder: Path) -> Unchanged:
+    """How long no rank's event log has been touched."""
+    return Unchanged(lambda: [path.stat().st_mtime_ns for path in _logs(folder)])
 
 
 def progress(folder: Path) -> list[RankProgress]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from training.node.proc import environment_of, stat_fields
 from training.wire.causes import UNKNOWN_END
 from training.wire.job import RankError
 
@@ -79,10 +80,9 @@ def describe_end(code: int) -> str:
 def rank_of(pid: int) -> int | None:
     """The global rank that a process belongs to; None where it belongs to none, is gone, or is not ours to look at."""
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        values = environment_of(pid)
     except OSError:
         return None
-    values = dict(entry.split(b"=", 1) for entry in environment if b"=" in entry)
     rank = values.get(b"RANK", b"")
     return int(rank) if rank.isdigit() and b"LOCAL_RANK" in values else None
 
@@ -107,7 +107,7 @@ def _children(pid: int) -> list[int]:
 
 def _state(pid: int) -> str | None:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return stat_fields(pid)[0]
     except OSError:
         return None
 
@@ -115,7 +115,7 @@ def _state(pid: int) -> str | None:
 def _how_it_ended(pid: int) -> str | None:
     """How a dead process ended; None for status 0."""
     try:
-        code = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[-1])
+        code = int(stat_fields(pid)[-1])
     except OSError:  # its parent was quicker than we
         return UNKNOWN_END
     return describe_end(os.waitstatus_to_exitcode(code)) if code else None

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 from training.node import leftovers
+from training.node.descendants import end_all
 from training.node.gang_part import LEASE_FILE, STALL_FILE, STOP_FILE
-from training.node.guardian import Identity, supervisors
-from training.node.progress import Idleness
+from training.node.guardian import supervisors
+from training.node.proc import boot_id
+from training.node.progress import idleness
 from training.wire.job import EXIT_FILE, JOB_FILE, LOG_FILE, Job, PartState
 from training.wire.schema import read_json
 
@@ -94,7 +96,7 @@ class Session:
         self._folder, self._words = folder, words
         self._supervisors = list(supervisors(folder).values())
         self._log = LogReader(folder / LOG_FILE, offset)
-        self._idle = Idleness(folder)
+        self._idle = idleness(folder)
         self._own_stamp = self._take_over()
 
     def run(self) -> int:
@@ -140,12 +142,10 @@ class Session:
 
     def _end_abandoned(self) -> int:
         grace_s = read_json(Job, self._folder / JOB_FILE).grace_s
-        ended = leftovers.end_all(lambda: leftovers.of_folder(self._folder), grace_s)
+        ended = len(end_all(lambda: leftovers.of_folder(self._folder), grace_s))
         while self._tell_log(whole=True):
             pass
-        restarted = (
-            "" if self._supervisors[0].boot_id == Identity.of(os.getpid()).boot_id else "; the node was restarted"
-        )
+        restarted = "; the node was restarted" if self._supervisors[0].boot_id != boot_id() else ""
         say({"dead": f"its supervisor was killed, with its guardian{restarted}; {ended} processes were ended"})
         return 0
 

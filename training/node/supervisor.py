@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 sys.dont_write_bytecode = True
 
 from training.node import leftovers, ticket
+from training.node.descendants import end_all
 from training.node.gang_part import LEASE_FILE, RESERVE_BYTES, RESERVE_FILE
 from training.node.guardian import OWN_LOG, PIDS_FILE, guard
 from training.node.session import Session, Words, part_state, say
@@ -45,7 +46,7 @@ def start(folder: Path, words: Words) -> int:
     with (folder / RESERVE_FILE).open("wb") as reserve:
         os.posix_fallocate(reserve.fileno(), 0, RESERVE_BYTES)
     ticket.take(folder)
-    leftovers.end_all(lambda: leftovers.of_earlier_gangs(folder), job.grace_s)
+    end_all(lambda: leftovers.of_earlier_gangs(folder), job.grace_s)
     _say_ready()
     # Longer than the other nodes may take to get ready, and not for ever: nobody may be home any more.
     if words.next_line(job.lease_s + job.grace_s) != "go":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from scaleout.errors import FleetError, GangError, NodeError, SupersededError
 from scaleout.remote.causes import first_cause
@@ -17,7 +18,9 @@ from scaleout.remote.fleet import each
 from scaleout.remote.part import Log, Part, Place, say_state
 from training.wire.job import ExitStatus, PartState
 
-__all__ = ["Log", "Place", "end_gang", "pick_up", "run_gang", "states_of"]
+__all__ = ["Log", "Place", "each_place", "end_gang", "pick_up", "run_gang", "states_of"]
+
+T = TypeVar("T")
 
 STOP_MARGIN_S = 40.0
 MOST_RENEWAL_INTERVAL_S = 2.0
@@ -50,15 +53,20 @@ async def pick_up(
 
 async def states_of(places: Sequence[Place]) -> dict[str, PartState]:
     """By node: whether a part of a gang was started there, and lives. Raises FleetError."""
+    return await each_place("looking for the gang", places, say_state)
+
+
+async def each_place(step: str, places: Sequence[Place], do: Callable[[Place], Awaitable[T]]) -> dict[str, T]:
+    """`fleet.each` for the places of a gang, by their nodes' names. Raises FleetError."""
     by_name = {place.node.name: place for place in places}
-    nodes = [place.node for place in places]
-    return await each("looking for the gang", nodes, lambda node: say_state(by_name[node.name]))
+    return await each(step, [place.node for place in places], lambda node: do(by_name[node.name]))
 
 
-async def end_gang(places: Sequence[Place], log: Log = lambda *_: None) -> None:
+async def end_gang(places: Sequence[Place]) -> None:
     """Stops what still runs of a gang, and waits for it. Raises FleetError when a node cannot be asked."""
     states = await states_of(places)
-    parts = [Part(place, log, PATIENCE_S) for place in places if states[place.node.name] == "running"]
+    running = [place for place in places if states[place.node.name] == "running"]
+    parts = [Part(place, lambda *_: None, PATIENCE_S) for place in running]
     for part in parts:
         part.say("stop")
     with contextlib.suppress(GangError):

@@ -63,7 +63,6 @@ class Part:
         self.place = place
         self.ended_wall_s = 0.0
         self.clock_ahead_s = 0.0
-        self.told_to_stall = False
         self._log = log
         self._patience_s = min(patience_s, place.job.lease_s)
         self._process: asyncssh.SSHClientProcess[bytes] | None = None
@@ -102,10 +101,13 @@ class Part:
         """Sends a word to the supervisor, now or as soon as there is a session."""
         if word in ("stop", "stall"):
             self._last_word = word
-            self.told_to_stall |= word == "stall"
         if self._process is not None and not self._process.is_closing():
             with contextlib.suppress(asyncssh.Error, OSError):
                 self._process.stdin.write(word.encode() + b"\n")
+
+    @property
+    def told_to_stall(self) -> bool:
+        return self._last_word == "stall"
 
     def leave(self) -> None:
         """Ends the session, not the part; one that was not told to go never starts."""
@@ -145,14 +147,11 @@ class Part:
         if message:
             process.stdin.write(message)
         while "ready" not in (said := await self._next_message()):
-            self._greeting(said)
+            if "log" in said:  # a login shell that greets
+                self._log(self.place.node.name, said["log"])
         self.clock_ahead_s = said["ready"] - time.time()
         if self._last_word:
             self.say(self._last_word)
-
-    def _greeting(self, said: dict[str, Any]) -> None:
-        if "log" in said:
-            self._log(self.place.node.name, said["log"])
 
     async def _listen(self) -> ExitStatus:
         name = self.place.node.name

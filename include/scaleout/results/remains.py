@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from scaleout.plan.sweep import Sweep, Trial
 from scaleout.results.store import CACHES_FILE, LAUNCH_FILE, PREFLIGHT_FILE, SweepStore
 from training.wire.events import Event, RunStart, read_events
 from training.wire.job import EVENTS_FILE, TELEMETRY_FILE
-from training.wire.names import TrialKey
 from training.wire.schema import WireError, from_dict
 from training.wire.telemetry import TelemetrySample
 
@@ -48,8 +48,8 @@ def remains_of(store: SweepStore, sweep: Sweep, trial: Trial, folder: str) -> Re
 def _notes(store: SweepStore, trial: Trial, folder: str) -> list[str]:
     """How often an orchestrator that died was replaced meanwhile, and how the tries before this one ended."""
     notes = []
-    for attempt in range(1, TrialKey.parse(folder)[1]):
-        failure = store.read(trial.key.folder(attempt), LAUNCH_FILE)["failure"]
+    for attempt, earlier in enumerate(takewhile(lambda name: name != folder, store.tries(trial.key)), start=1):
+        failure = store.read(earlier, LAUNCH_FILE)["failure"]
         notes.append(f"try {attempt}: {failure.splitlines()[0] if failure else 'succeeded, and was repeated'}")
     picked_up = len((store.read(folder, LAUNCH_FILE) or {}).get("picked_up_wall_s", []))
     if picked_up:

@@ -17,8 +17,7 @@ from typing import Any
 from scaleout.errors import FleetError, GangError, ScaleoutError, SupersededError
 from scaleout.plan.sweep import Trial
 from scaleout.remote import lock
-from scaleout.remote.fleet import each
-from scaleout.remote.gang import Place, end_gang, pick_up, run_gang, states_of
+from scaleout.remote.gang import Place, each_place, end_gang, pick_up, run_gang, states_of
 from scaleout.remote.node import Node
 from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE
 from scaleout.steps.empty_caches import empty_caches
@@ -121,9 +120,7 @@ async def _why_not_whole(places: Sequence[Place]) -> str | None:
             return f"{node}: its part was never started"
         if state == "dead":
             return f"{node}: its part died with its supervisor"
-    by_name = {place.node.name: place for place in places}
-    nodes = [place.node for place in places]
-    statuses = await each("reading exit statuses", nodes, lambda node: _exit_status(by_name[node.name]))
+    statuses = await each_place("reading exit statuses", places, _exit_status)
     expired = [status for status in statuses.values() if status and status.state == "lease_expired"]
     return f"{expired[0].node}: {expired[0].reason}" if expired else None
 
