@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from nvidia.dali import fn, math, types
-from torch import Tensor
 
 from training.common.dali_loader import Graph
-from training.common.loader import Plan
-from training.common.pixels import BELOW_BLACK, MEAN, STD, Colours, finished
+from training.common.dali_pixels import black, normalised, pixel_graph
 from training.segmentation.augment import NEAREST_SHIFT, Augmentation, Functions, Window, window
 from training.segmentation.labels import IGNORED, TRAIN_IDS
 
@@ -27,7 +25,7 @@ def graph(device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bo
     """The graph for DaliLoader, to images (B, 3, h, w) float32 and targets (B, h, w) uint8 train ids, 255 in the padding.
 
     On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to. A label id that Cityscapes does
-    not have becomes 255. Colours are DALI's on a GPU and torch's on the CPU: the same map, which DALI rounds.
+    not have becomes 255.
     """
     on_gpu = device.type == "cuda"
 
@@ -66,50 +64,10 @@ def graph(device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bo
         if on_gpu:
             images, masks = images if jpeg else images.gpu(), masks.gpu()
         images = fn.resize(images, antialias=antialias, **_resized(found))
-        images = _coloured(images, found, given, crop) if on_gpu else _plain(images, found, given, crop)
+        images = normalised(images, given, on_gpu, fill_values=black(on_gpu), **_padded(found, crop))
         return images, _targets(masks, found, given, crop)
 
-    if on_gpu:
-        return Graph(define, 2, Augmentation._fields, OUTPUTS)
-    return Graph(define, 2, [name for name in Augmentation._fields if name not in Colours._fields], OUTPUTS, _finish)
-
-
-def _finish(tensors: tuple[Tensor, ...], plan: Plan) -> tuple[Tensor, ...]:
-    images, targets = tensors
-    return finished(images, plan.arguments.colours), targets
-
-
-def _coloured(images: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:
-    images = fn.color_twist(
-        images,
-        hue=given.hues,
-        saturation=given.saturations,
-        brightness=given.brightnesses,
-        contrast=given.contrasts,
-    )
-    return fn.crop_mirror_normalize(
-        images,
-        mirror=given.flips,
-        dtype=types.FLOAT,
-        output_layout="CHW",
-        mean=[255 * value for value in MEAN],
-        std=[255 * value for value in STD],
-        fill_values=[-mean / std for mean, std in zip(MEAN, STD, strict=True)],  # black
-        **_padded(found, crop),
-    )
-
-
-def _plain(images: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:
-    return fn.crop_mirror_normalize(
-        images,
-        mirror=given.flips,
-        dtype=types.FLOAT,
-        output_layout="CHW",
-        mean=[0.0],
-        std=[1.0],
-        fill_values=[BELOW_BLACK] * 3,
-        **_padded(found, crop),
-    )
+    return pixel_graph(define, 2, Augmentation._fields, OUTPUTS, on_gpu)
 
 
 def _targets(masks: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:

@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 from nvidia.dali import fn, types
-from torch import Tensor
 from torchvision.ops import box_convert
 
 from training.common.dali_loader import Graph
-from training.common.loader import Plan
-from training.common.pixels import MEAN, STD, Colours, finished
+from training.common.dali_pixels import normalised, pixel_graph
 from training.ssd.boxes import IMAGE_SIZE, MATCH_IOU, SCALE_WH, SCALE_XY, default_boxes
 from training.ssd.planner import Arguments
 
@@ -21,10 +19,7 @@ OUTPUTS = ["images", "offsets", "labels"]
 
 
 def graph(device: torch.device, antialias: bool, jpeg: bool) -> Graph:
-    """The graph for DaliLoader. On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to.
-
-    Colours are DALI's on a GPU and torch's on the CPU: the same map, which DALI rounds to whole levels.
-    """
+    """The graph for DaliLoader. On a GPU, JPEG is decoded there; DALI decodes PNG on the CPU wherever it is asked to."""
     on_gpu = device.type == "cuda"
 
     def define(files: Sequence[Any], given: SimpleNamespace) -> tuple[Any, ...]:
@@ -34,22 +29,7 @@ def graph(device: torch.device, antialias: bool, jpeg: bool) -> Graph:
         if on_gpu and not jpeg:
             images = images.gpu()
         images = _resized(images, antialias, on_gpu)
-        if on_gpu:
-            images = fn.color_twist(
-                images,
-                hue=given.hues,
-                saturation=given.saturations,
-                contrast=given.contrasts,
-                brightness=given.brightnesses,
-            )
-        images = fn.crop_mirror_normalize(
-            images,
-            mirror=given.flips,
-            dtype=types.FLOAT,
-            output_layout="CHW",
-            mean=[255 * value for value in MEAN] if on_gpu else [0.0],
-            std=[255 * value for value in STD] if on_gpu else [1.0],
-        )
+        images = normalised(images, given, on_gpu)
         offsets, labels = fn.box_encoder(
             given.boxes,
             given.labels,
@@ -61,14 +41,7 @@ def graph(device: torch.device, antialias: bool, jpeg: bool) -> Graph:
         )
         return (images, offsets.gpu(), labels.gpu()) if on_gpu else (images, offsets, labels)
 
-    if on_gpu:
-        return Graph(define, 1, Arguments._fields, OUTPUTS)
-    return Graph(define, 1, [name for name in Arguments._fields if name not in Colours._fields], OUTPUTS, _finish)
-
-
-def _finish(tensors: tuple[Tensor, ...], plan: Plan) -> tuple[Tensor, ...]:
-    images, offsets, labels = tensors
-    return finished(images, plan.arguments.colours), offsets, labels
+    return pixel_graph(define, 1, Arguments._fields, OUTPUTS, on_gpu)
 
 
 def _resized(images: Any, antialias: bool, on_gpu: bool) -> Any:
