@@ -117,10 +117,21 @@ def test_a_killed_worker_takes_its_task_with_it_and_the_gang_is_picked_up(up: Up
     wait_for_pick_up(up, run_id, 2, 90)
 
 
-def test_a_scheduler_that_comes_back_picks_the_gang_up_from_the_attempt_that_lives_on(up: Up, run_id: str) -> None:
-    scheduler, (_, task) = scheduler_of(up), worker_and_task(up)
+def kill_scheduler(up: Up) -> None:
+    scheduler = scheduler_of(up)
     os.kill(scheduler.pid, signal.SIGKILL)
     wait_for(lambda: not runs(scheduler), 10, "the scheduler to be gone")
+
+
+def bring_up(up: Up) -> None:
+    """`scaleout stack up`: what is missing of the stack."""
+    done = command(up.world, "up", **NOTICES)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_scheduler_that_comes_back_picks_the_gang_up_from_the_attempt_that_lives_on(up: Up, run_id: str) -> None:
+    _, task = worker_and_task(up)
+    kill_scheduler(up)
     assert runs(task)
     ours = {"SCALEOUT_HOME": str(up.world.home), "SCALEOUT_CONFIG_DIR": str(up.world.config_dir)}
     environment = {**up.stack.home.environment(), **ours, **NOTICES}
@@ -130,11 +141,8 @@ def test_a_scheduler_that_comes_back_picks_the_gang_up_from_the_attempt_that_liv
 
 
 def test_up_after_the_scheduler_was_killed_picks_the_gang_up_too(up: Up, run_id: str) -> None:
-    scheduler = scheduler_of(up)
-    os.kill(scheduler.pid, signal.SIGKILL)
-    wait_for(lambda: not runs(scheduler), 10, "the scheduler to be gone")
-    done = command(up.world, "up", **NOTICES)
-    assert done.returncode == 0, done.stdout + done.stderr
+    kill_scheduler(up)
+    bring_up(up)
     wait_for_pick_up(up, run_id, 4, 90)
 
 
@@ -144,8 +152,7 @@ def test_an_api_server_that_is_away_ends_the_attempt_and_not_the_gang(up: Up, ru
     assert server is not None
     os.kill(server.pid, signal.SIGKILL)
     wait_for(lambda: not runs(task), 60, "Airflow to end an attempt that it cannot follow")
-    done = command(up.world, "up", **NOTICES)
-    assert done.returncode == 0, done.stdout + done.stderr
+    bring_up(up)
     wait_for_pick_up(up, run_id, 5, 120)
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+from private_cluster import PrivateCluster
+
+from scaleout.errors import GangError
 from scaleout.remote.gang import Place, run_gang
 from scaleout.remote.node import Node
 from training.wire.job import EXIT_FILE, ExitStatus, Job
@@ -100,3 +104,19 @@ class Gang:
     def telemetry(self, node: Node) -> list[dict]:
         path = Path(self.folder(node)) / "telemetry.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def on_both(cluster: PrivateCluster, work: Callable[[list[Node]], Awaitable[None]]) -> None:
+    async def connected() -> None:
+        async with cluster.connected("node1", "node2") as nodes:
+            await work(nodes)
+
+    asyncio.run(connected())
+
+
+async def failure(gang: Gang, nodes: list[Node], commands: object, **job: object) -> str:
+    """The sentence that the gang ends in; nothing of it may be left by then."""
+    with pytest.raises(GangError) as caught:
+        await gang.run(gang.places(nodes, commands, **job))
+    assert await gang.left(nodes[0]) == []
+    return str(caught.value)

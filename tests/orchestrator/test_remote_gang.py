@@ -1,44 +1,24 @@
-"""A gang that runs to its end, or whose parts fail: what is said, what is kept, and what remains."""
+"""A gang that runs to its end: how it is started, what is said, what is kept, and what remains."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
-import signal
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gangs import Gang, bash, until
+from gangs import Gang, bash, failure, on_both
 from private_cluster import PATIENCE_S, PrivateCluster, is_running
 
-from scaleout import settings
-from scaleout.errors import GangError, SupersededError
+from scaleout.errors import GangError
 from scaleout.remote.collect import fetch_folder
-from scaleout.remote.gang import end_gang, pick_up, run_gang, states_of
+from scaleout.remote.gang import states_of
 from scaleout.remote.node import Node
 from training.wire.job import ExitStatus
 
 SLEEP = bash("sleep 60")
-
-
-def on_both(cluster: PrivateCluster, work: Callable[[list[Node]], Awaitable[None]]) -> None:
-    async def connected() -> None:
-        async with cluster.connected("node1", "node2") as nodes:
-            await work(nodes)
-
-    asyncio.run(connected())
-
-
-async def failure(gang: Gang, nodes: list[Node], commands: object, **job: object) -> str:
-    """The sentence that the gang ends in; nothing of it may be left by then."""
-    with pytest.raises(GangError) as caught:
-        await gang.run(gang.places(nodes, commands, **job))
-    assert await gang.left(nodes[0]) == []
-    return str(caught.value)
 
 
 def test_all_succeed(cluster: PrivateCluster, gang: Gang) -> None:
@@ -70,82 +50,6 @@ def test_lines_arrive_while_it_runs(cluster: PrivateCluster, gang: Gang, tmp_pat
         assert len(await gang.left(nodes[0])) >= 2
         go.touch()
         assert [status.state for status in await running] == ["succeeded", "succeeded"]
-
-    on_both(cluster, work)
-
-
-def test_one_rank_fails_and_the_others_are_ended_within_seconds(cluster: PrivateCluster, gang: Gang) -> None:
-    async def work(nodes: list[Node]) -> None:
-        falling = bash("for i in $(seq 100); do echo step $i; done; echo 'CUDA error: out of memory' >&2; exit 9")
-        started = time.monotonic()
-        sentence = await failure(gang, nodes, {"node1": SLEEP, "node2": falling})
-        assert time.monotonic() - started < 5
-        first, *tail = sentence.splitlines()
-        assert first == "node2: failed: exit status 9; the end of its log:"
-        assert tail[-2:] == ["    step 100", "    CUDA error: out of memory"]
-        assert len(tail) <= 30
-        assert (gang.exit_status(nodes[0]).state, gang.exit_status(nodes[0]).signal) == ("stopped", signal.SIGTERM)
-
-    on_both(cluster, work)
-
-
-def test_the_rank_that_failed_first_is_named_though_its_launcher_was_the_slower_to_end(
-    cluster: PrivateCluster, gang: Gang
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        folder = shlex.quote(str(Path(gang.folder(nodes[0])) / "rank0"))
-        told = json.dumps(
-            {
-                "v": 1,
-                "kind": "run_end",
-                "rank": 0,
-                "t_wall_s": 1.0,
-                "t_mono_s": 1.0,
-                "status": "failed",
-                "error": "diverged",
-            }
-        )
-        told_then_slow = f"mkdir {folder}; echo {shlex.quote(told)} > {folder}/events.jsonl; sleep 60"
-        noticed = bash(f"until [ -e {folder}/events.jsonl ]; do sleep 0.05; done; echo peer is gone; exit 1")
-        sentence = await failure(gang, nodes, {"node1": bash(told_then_slow), "node2": noticed})
-        assert sentence.startswith("node1: rank 0: diverged")
-
-    on_both(cluster, work)
-
-
-@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (11, "SIGSEGV"), (40, "signal 40")])
-def test_a_rank_that_is_killed_is_named_with_its_signal(
-    cluster: PrivateCluster, gang: Gang, number: int, name: str
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        killed = bash(f"echo alive; sleep 0.2; kill -{number} $$")
-        sentence = await failure(gang, nodes[:1], killed)
-        assert sentence.startswith(f"node1: failed: killed by {name}; the end of its log:\n    alive")
-        assert (gang.exit_status(nodes[0]).signal, gang.exit_status(nodes[0]).exit_code) == (number, None)
-
-    on_both(cluster, work)
-
-
-@pytest.mark.parametrize(
-    ("command", "cwd"),
-    [(["/no/such/python", "main.py"], "/"), (["sleep", "1"], "/no/such/folder"), (["/etc/passwd"], "/")],
-)
-def test_a_command_that_cannot_be_started_says_why(
-    cluster: PrivateCluster, gang: Gang, command: list[str], cwd: str
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        sentence = await failure(gang, nodes[:1], command, cwd=cwd)
-        culprit = command[0] if cwd == "/" else cwd
-        assert sentence.startswith("node1: failed: the command could not be started: ") and culprit in sentence
-        assert gang.exit_status(nodes[0]).exit_code == 127
-
-    on_both(cluster, work)
-
-
-def test_a_trial_over_its_limit_is_ended(cluster: PrivateCluster, gang: Gang) -> None:
-    async def work(nodes: list[Node]) -> None:
-        sentence = await failure(gang, nodes[:1], SLEEP, timeout_s=0.5)
-        assert "timed_out: still running after its limit of 0.5 s" in sentence
 
     on_both(cluster, work)
 
@@ -294,80 +198,6 @@ def test_the_processes_program_finds_exactly_the_runs_processes(cluster: Private
     on_both(cluster, work)
 
 
-def test_a_connection_that_is_killed_is_opened_again_and_no_line_is_lost_or_doubled(
-    cluster: PrivateCluster, gang: Gang
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        script = "for i in $(seq 1 60); do echo $i; sleep 0.03; done"
-        running = asyncio.create_task(gang.run(gang.places(nodes, bash(script))))
-        for line in ("5", "20"):
-            await gang.heard(line, "node1", "node2")
-            cluster.cut_sessions("node1")
-        assert [status.state for status in await running] == ["succeeded", "succeeded"]
-        for name in ("node1", "node2"):
-            told = [line for node, line in gang.lines if node == name and line.isdigit()]
-            assert told == [str(i) for i in range(1, 61)]
-        assert [line for _, line in gang.lines].count("(reached again)") == 2
-
-    on_both(cluster, work)
-
-
-def test_a_node_that_cannot_be_reached_again_ends_the_gang_and_its_own_part_by_itself(
-    cluster: PrivateCluster, gang: Gang
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        running = asyncio.create_task(gang.run(gang.places(nodes, bash("echo up; sleep 60"), lease_s=1.5)))
-        await gang.heard("up", "node1", "node2")
-        cluster.stop_daemon("node1")
-        cut = time.monotonic()
-        with pytest.raises(
-            GangError, match=r"^node1: the connection was lost.*, and within 1.5 s it could not be reached again"
-        ):
-            await running
-        assert 1 < time.monotonic() - cut < 6
-        assert gang.exit_status(nodes[1]).state == "stopped"
-        await until((Path(gang.folder(nodes[0])) / "exit.json").exists)
-        assert gang.exit_status(nodes[0]).state == "lease_expired"
-        assert await gang.left(nodes[1]) == []
-
-    try:
-        on_both(cluster, work)
-    finally:
-        cluster.host("node1").start()
-
-
-@pytest.mark.parametrize("victims", [["holder"], ["guardian"], ["guardian", "holder"]])
-def test_supervisors_that_are_killed_end_the_gang_and_leave_no_rank(
-    cluster: PrivateCluster, gang: Gang, victims: list[str]
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        running = asyncio.create_task(gang.run(gang.places(nodes, bash("echo up; sleep 60"), grace_s=0.5)))
-        await gang.heard("up", "node1", "node2")
-        for victim in victims:
-            os.kill(supervisor_pid(gang, nodes[0], victim), signal.SIGKILL)
-        with pytest.raises(GangError, match=r"^node1: (lost: its (supervisor|guardian)|its supervisor was killed)"):
-            await running
-        assert gang.exit_status(nodes[1]).state == "stopped"
-        assert await gang.left(nodes[0]) == []
-
-    on_both(cluster, work)
-
-
-@pytest.mark.parametrize("victim", ["guardian", "holder"])
-def test_a_supervisor_that_is_asked_to_end_ends_its_part(cluster: PrivateCluster, gang: Gang, victim: str) -> None:
-    """As when the node shuts down."""
-
-    async def work(nodes: list[Node]) -> None:
-        running = asyncio.create_task(gang.run(gang.places(nodes[:1], bash("echo up; sleep 60"))))
-        await gang.heard("up", "node1")
-        os.kill(supervisor_pid(gang, nodes[0], victim), signal.SIGTERM)
-        with pytest.raises(GangError, match=r"^node1: stopped: stopped on request"):
-            await running
-        assert await gang.left(nodes[0]) == []
-
-    on_both(cluster, work)
-
-
 def test_all_are_ready_before_any_starts(cluster: PrivateCluster, gang: Gang, tmp_path: Path) -> None:
     async def work(nodes: list[Node]) -> None:
         Path(gang.folder(nodes[1])).mkdir(parents=True)
@@ -389,126 +219,6 @@ def test_all_start_within_a_second_of_each_other(cluster: PrivateCluster, gang: 
         assert abs(first - second) < 1
 
     on_both(cluster, work)
-
-
-def test_a_gang_without_progress_is_ended_and_the_rank_that_stood_first_is_named(
-    cluster: PrivateCluster, gang: Gang
-) -> None:
-    script = """
-import faulthandler, os, pathlib, signal, sys, time
-rank, folder = int(sys.argv[1]), pathlib.Path(os.environ["SCALEOUT_RUN_FOLDER"])
-faulthandler.register(signal.SIGUSR1, file=(folder / "stacks.txt").open("a"))
-(folder / f"rank{rank}").mkdir()
-log = folder / f"rank{rank}" / "events.jsonl"
-log.write_text('{"v": 1, "kind": "clock_start", "rank": %d, "t_wall_s": 1.0, "t_mono_s": 1.0, "read_bytes": null}' % rank + chr(10))
-print("up", flush=True)
-for _ in range(10 if rank else 25):
-    os.utime(log)
-    time.sleep(0.1)
-time.sleep(60)
-"""
-
-    async def work(nodes: list[Node]) -> None:
-        python = str(settings.node_python())
-        commands = {node.name: [python, "-c", script, str(rank)] for rank, node in enumerate(nodes)}
-        started = time.monotonic()
-        with pytest.raises(GangError, match=r"^node2: rank 1: no progress, and the gang was stopped; .*'clock_start'"):
-            await run_gang(gang.places(nodes, commands, lease_s=3), gang.note, no_progress_s=1.5)
-        assert 3.5 < time.monotonic() - started < 15
-        for node in nodes:
-            assert gang.exit_status(node).state == "stalled"
-            assert "line " in (Path(gang.folder(node)) / "stacks.txt").read_text()
-        assert await gang.left(nodes[0]) == []
-
-    on_both(cluster, work)
-
-
-def test_the_first_cause_is_the_rank_that_was_killed_not_those_that_noticed(
-    cluster: PrivateCluster, gang: Gang, tmp_path: Path
-) -> None:
-    """One node's rank tells, a little earlier by its clock, that a peer closed the connection."""
-
-    async def work(nodes: list[Node]) -> None:
-        folder = shlex.quote(str(Path(gang.folder(nodes[0])) / "rank0"))
-        told = json.dumps(
-            {"v": 1, "kind": "run_end", "rank": 0, "t_wall_s": time.time() - 1, "t_mono_s": 1.0, "status": "failed",
-             "error": "RuntimeError: Connection closed by peer [10.0.0.2]:4711"}
-        )  # fmt: skip
-        noticed = bash(f"sleep 0.7; mkdir {folder}; echo {shlex.quote(told)} > {folder}/events.jsonl; exit 1")
-        killed = bash("env RANK=1 LOCAL_RANK=0 sleep 60 & sleep 0.6; kill -KILL $!; sleep 0.5; exit 1")
-        sentence = await failure(gang, nodes, {"node1": noticed, "node2": killed})
-        assert sentence.startswith("node2: rank 1: ")
-
-    on_both(cluster, work)
-
-
-def waits_for(path: Path) -> list[str]:
-    return bash(f"echo one; until [ -e {shlex.quote(str(path))} ]; do sleep 0.05; done; echo two")
-
-
-def test_a_gang_is_picked_up_with_its_log_and_the_earlier_attempt_lets_go(
-    cluster: PrivateCluster, gang: Gang, tmp_path: Path
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        places = gang.places(nodes, waits_for(tmp_path / "go"))
-        earlier = asyncio.create_task(gang.run(places))
-        await gang.heard("one", "node1", "node2")
-        assert await states_of(places) == {"node1": "running", "node2": "running"}
-        later = Gang(gang.run_id, gang.release)
-        async with cluster.connected("node1", "node2") as others:
-            picking = asyncio.create_task(pick_up(later.places(others, bash("never used")), later.note))
-            with pytest.raises(SupersededError, match="a newer attempt has taken this gang over"):
-                await earlier
-            (tmp_path / "go").touch()
-            statuses = await picking
-        assert [status.state for status in statuses] == ["succeeded", "succeeded"]
-        assert sorted(later.lines) == sorted((n, line) for n in ("node1", "node2") for line in ("one", "two"))
-        assert ("node1", "two") not in gang.lines
-        assert await states_of(places) == {"node1": "over", "node2": "over"}
-        again = Gang(gang.run_id, gang.release)
-        assert await pick_up(again.places(nodes, bash("never used")), again.note) == statuses
-        assert sorted(again.lines) == sorted(later.lines)
-
-    on_both(cluster, work)
-
-
-def test_an_attempt_that_was_superseded_cannot_stop_the_gang(
-    cluster: PrivateCluster, gang: Gang, tmp_path: Path
-) -> None:
-    async def work(nodes: list[Node]) -> None:
-        places = gang.places(nodes, waits_for(tmp_path / "go"))
-        earlier = asyncio.create_task(gang.run(places))
-        await gang.heard("one", "node1", "node2")
-        later = Gang(gang.run_id, gang.release)
-        async with cluster.connected("node1", "node2") as others:
-            picking = asyncio.create_task(pick_up(later.places(others, bash("never used")), later.note))
-            await later.heard("one", "node1", "node2")
-            earlier.cancel()
-            with pytest.raises((asyncio.CancelledError, SupersededError)):
-                await earlier
-            (tmp_path / "go").touch()
-            assert [status.state for status in await picking] == ["succeeded", "succeeded"]
-
-    on_both(cluster, work)
-
-
-def test_a_gang_that_nobody_wants_any_more_is_ended(cluster: PrivateCluster, gang: Gang) -> None:
-    async def work(nodes: list[Node]) -> None:
-        places = gang.places(nodes, {"node1": bash("echo up; sleep 60"), "node2": bash("sleep 60")})
-        earlier = asyncio.create_task(gang.run(places))
-        await gang.heard("up", "node1")
-        await end_gang(places)
-        with pytest.raises(GangError):
-            await earlier
-        assert await states_of(places) == {"node1": "over", "node2": "over"}
-        assert await gang.left(nodes[0]) == []
-        await end_gang(places)
-
-    on_both(cluster, work)
-
-
-def supervisor_pid(gang: Gang, node: Node, name: str) -> int:
-    return json.loads((Path(gang.folder(node)) / "supervisor.json").read_text())[name]["pid"]
 
 
 def test_telemetry_is_sampled_while_it_runs(cluster: PrivateCluster, gang: Gang) -> None:

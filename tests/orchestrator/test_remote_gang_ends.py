@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gangs import Gang, bash, until
+from gangs import Gang, bash, on_both, until
 from private_cluster import PrivateCluster, carrying, is_running
 
 from scaleout import settings
@@ -43,14 +43,6 @@ trap "" TERM
 echo "launcher $$"
 """
 WAIT = "while :; do sleep 1; done"
-
-
-def on_both(cluster: PrivateCluster, work: Callable[[list[Node]], Awaitable[None]]) -> None:
-    async def connected() -> None:
-        async with cluster.connected("node1", "node2") as nodes:
-            await work(nodes)
-
-    asyncio.run(connected())
 
 
 def pids(gang: Gang) -> list[int]:

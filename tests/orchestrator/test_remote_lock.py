@@ -8,12 +8,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gangs import until
+from gangs import on_both, until
 from private_cluster import PATIENCE_S, PrivateCluster
 from trials import environment
 
@@ -24,14 +23,6 @@ from scaleout.remote.node import Node, connect
 
 FIRST = Claim("nightly 2024-05-01T02:00:00+00:00", 60, "Zoë", "airflow-1", 4711)
 SECOND = Claim("manual", 60, "root", "airflow-2", 42)
-
-
-def on_both(cluster: PrivateCluster, work: Callable[[list[Node]], Awaitable[None]]) -> None:
-    async def connected() -> None:
-        async with cluster.connected("node1", "node2") as nodes:
-            await work(nodes)
-
-    asyncio.run(connected())
 
 
 async def holders(nodes: list[Node], root: str) -> dict[str, dict[str, Any]]:
