@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from world import World, end_group, wait_for
@@ -39,16 +42,23 @@ def test_a_failed_rank_ends_its_gang_and_the_sweep_goes_on(faults: World) -> Non
     faults.assert_nothing_is_left()
 
 
-def test_ctrl_c_ends_the_gang_and_the_sweep(faults: World) -> None:
+@contextmanager
+def sweep_that_hangs(world: World) -> Iterator[subprocess.Popen[str]]:
+    """Of two trials, the first of which hangs on both of its nodes."""
     for node in ("node1", "node2"):
-        faults.behave(node, hang=True)
-    process = faults.start({**QUICK, "nodes": [2], "rounds": 2})
+        world.behave(node, hang=True)
+    process = world.start({**QUICK, "nodes": [2], "rounds": 2})
     try:
-        wait_for(lambda: rank_hangs_on(faults, "node1") and rank_hangs_on(faults, "node2"), 90, "both ranks")
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=90)
+        wait_for(lambda: rank_hangs_on(world, "node1") and rank_hangs_on(world, "node2"), 90, "both ranks")
+        yield process
     finally:
         end_group(process)
+
+
+def test_ctrl_c_ends_the_gang_and_the_sweep(faults: World) -> None:
+    with sweep_that_hangs(faults) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=90)
     assert process.returncode == 1
     assert "stopped on request in r1_ssd_n2_cold.launch" in output
     assert launched(faults) == ["ssd-n2-cold-r1-t1"]
@@ -57,15 +67,9 @@ def test_ctrl_c_ends_the_gang_and_the_sweep(faults: World) -> None:
 
 
 def test_sigterm_ends_the_gang_and_the_sweep(faults: World) -> None:
-    for node in ("node1", "node2"):
-        faults.behave(node, hang=True)
-    process = faults.start({**QUICK, "nodes": [2], "rounds": 2})
-    try:
-        wait_for(lambda: rank_hangs_on(faults, "node1") and rank_hangs_on(faults, "node2"), 90, "both ranks")
+    with sweep_that_hangs(faults) as process:
         process.terminate()
         output, _ = process.communicate(timeout=90)
-    finally:
-        end_group(process)
     assert process.returncode == 1 and "Traceback" not in output
     assert "stopped on request in r1_ssd_n2_cold.launch" in output
     assert launched(faults) == ["ssd-n2-cold-r1-t1"]
