@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
@@ -32,14 +34,15 @@ class Graph:
     """`define` maps the nodes of a plan's `files` columns of files, and those of the plan's `arguments` by their names, to
     as many nodes as `outputs` has names.
 
-    `finish` makes a batch's inputs of those outputs, in their order, and its plan: what torch does better than DALI.
+    On the CPU `finish` makes a batch's inputs of those outputs and its plan: what torch does better than DALI. It gets
+    every output as a list of samples, which may differ in size and are valid until it returns.
     """
 
     define: Callable[[Sequence[Any], SimpleNamespace], tuple[Any, ...]]
     files: int
     arguments: Sequence[str]
     outputs: list[str]
-    finish: Callable[[tuple[Tensor, ...], Plan], tuple[Tensor, ...]] = lambda tensors, _: tensors
+    finish: Callable[[Sequence[list[Tensor]], Plan], tuple[Tensor, ...]] | None = None
 
 
 class DaliLoader:
@@ -77,19 +80,17 @@ class DaliLoader:
             given = SimpleNamespace(**dict(zip(graph.arguments, nodes[graph.files :], strict=True)))
             pipeline.set_outputs(*graph.define(nodes[: graph.files], given))
         pipeline.build()
-        self._batches = DALIGenericIterator(
-            [pipeline], graph.outputs, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
-        )
+        self._run = _samples(pipeline) if graph.finish else _batches(pipeline, graph.outputs)
 
     def next_batch(self) -> Batch:
         try:
-            (tensors,) = next(self._batches)
+            made = self._run()
         except RuntimeError as error:
             raise self._explained(error) from error
         plan, sizes = self._decoded.popleft()
         self._ledger.hand_out(plan, sizes)
         return Batch(
-            inputs=self._graph.finish(tuple(tensors[name] for name in self._graph.outputs), plan),
+            inputs=self._finished(made, plan),
             images=len(plan.image_ids),
             padded_images=plan.share.padded,
             image_ids=plan.image_ids,
@@ -114,6 +115,12 @@ class DaliLoader:
         self._decoded.append((plan, sizes))
         return *contents, *(getattr(plan.arguments, name) for name in self._graph.arguments)
 
+    def _finished(self, made: Any, plan: Plan) -> tuple[Tensor, ...]:
+        if self._graph.finish is None:
+            return made
+        with _one_thread():
+            return self._graph.finish(made, plan)
+
     def _explained(self, error: RuntimeError) -> TrainingError:
         """DALI tells the operator and not the file, so the files in work are looked through."""
         for plan, _ in self._decoded:
@@ -124,9 +131,38 @@ class DaliLoader:
         return TrainingError(f"the input pipeline failed: {_cause(error)}")
 
 
+def _batches(pipeline: Pipeline, names: list[str]) -> Callable[[], tuple[Tensor, ...]]:
+    """Gives the outputs of the next batch as tensors of torch's, on the pipeline's device."""
+    batches = DALIGenericIterator(
+        [pipeline], names, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
+    )
+
+    def run() -> tuple[Tensor, ...]:
+        (tensors,) = next(batches)
+        return tuple(tensors[name] for name in names)
+
+    return run
+
+
+def _samples(pipeline: Pipeline) -> Callable[[], list[list[Tensor]]]:
+    """Gives the outputs of the next batch as lists of samples, in memory that DALI uses again for the one after it."""
+    return lambda: [[torch.from_dlpack(sample) for sample in output] for output in pipeline.run()]
+
+
 def _cause(error: RuntimeError) -> str:
     """The operator and the reason in DALI's message, whose other lines are its own stack."""
     text = str(error)
     operator = re.search(r"nvidia\.dali\.fn\.[\w.]+", text)
     reason = text.partition("encountered:")[2].strip().partition("\n")[0] or text.partition("\n")[0]
     return f"{operator.group()}: {reason}" if operator else reason
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch's threads would go on spinning afterwards, on cores that decode the next batch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,8 +59,8 @@ class Colours(NamedTuple):
         return matrices, (brightnesses * 128 * (1 - contrasts))[:, None].expand(-1, 3)
 
 
-def finished(images: Tensor, colours: Colours) -> Tensor:
-    """(B, 3, H, W) of values from 0 to 255, coloured, clamped and normalised for the backbone.
+def finished(images: Sequence[Tensor], colours: Colours) -> Tensor:
+    """(B, 3, H, W) float32 of B images of values from 0 to 255: coloured, clamped and normalised for the backbone.
 
     All of it is one 1x1 convolution and a clamp, a fraction of the time of DALI's color_twist on the CPU. Image by image, so
     that a pixel does not depend on the size of the batch that it is in.
@@ -70,22 +69,10 @@ def finished(images: Tensor, colours: Colours) -> Tensor:
     matrices, offsets = colours.maps()
     weights, biases = matrices / std[:, None], (offsets - mean) / std
     low, high = (((bound - mean) / std)[:, None, None] for bound in (0, 255))
-    out = torch.empty_like(images)
-    with _one_thread():
-        for image, weight, bias, place in zip(images, weights, biases, out, strict=True):
-            torch.clamp(conv2d(image[None], weight[:, :, None, None], bias)[0], low, high, out=place)
+    out = torch.empty(len(images), *images[0].shape)
+    for image, weight, bias, place in zip(images, weights, biases, out, strict=True):
+        torch.clamp(conv2d(image[None].float(), weight[:, :, None, None], bias)[0], low, high, out=place)
     return out
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch's threads would go on spinning afterwards, on cores that decode the next batch."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def undecodable(path: Path, reason: Exception) -> UserError:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from nvidia.dali import fn, math, types
+from torch import Tensor
 
 from training.common.dali_loader import Graph
-from training.common.dali_pixels import black, normalised, pixel_graph
+from training.common.dali_pixels import black, coloured, normalised
+from training.common.loader import Plan
+from training.common.pixels import Colours, finished
 from training.segmentation.augment import NEAREST_SHIFT, Augmentation, Functions, Window, window
 from training.segmentation.labels import IGNORED, TRAIN_IDS
 
@@ -64,10 +67,18 @@ def graph(device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bo
         if on_gpu:
             images, masks = images if jpeg else images.gpu(), masks.gpu()
         images = fn.resize(images, antialias=antialias, **_resized(found))
+        images = coloured(images, given) if on_gpu else images
         images = normalised(images, given, on_gpu, fill_values=black(on_gpu), **_padded(found, crop))
         return images, _targets(masks, found, given, crop)
 
-    return pixel_graph(define, 2, Augmentation._fields, OUTPUTS, on_gpu)
+    if on_gpu:
+        return Graph(define, 2, Augmentation._fields, OUTPUTS)
+    return Graph(define, 2, [name for name in Augmentation._fields if name not in Colours._fields], OUTPUTS, _finish)
+
+
+def _finish(samples: Sequence[list[Tensor]], plan: Plan) -> tuple[Tensor, ...]:
+    images, targets = samples
+    return finished(images, plan.arguments.colours), torch.stack(targets)
 
 
 def _targets(masks: Any, found: Window, given: SimpleNamespace, crop: tuple[int, int]) -> Any:

@@ -31,7 +31,7 @@ class TorchInput:
             images.append(image)
             targets.append(target)
             sizes.append(read.bytes)
-        return (finished(torch.stack(images), given.colours), torch.stack(targets)), sizes
+        return (finished(images, given.colours), torch.stack(targets)), sizes
 
     def _pair(self, image: Tensor, mask: np.ndarray, given: Augmentation) -> tuple[Tensor, Tensor]:
         source, crop = np.array(mask.shape, np.float64), np.array(self._crop, np.float64)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
 from training.common.loader import Plan
-from training.common.pixels import decode, finished
+from training.common.pixels import decode
 from training.common.reading import read_file
-from training.ssd.boxes import IMAGE_SIZE, default_boxes, encode
+from training.ssd.boxes import default_boxes, encode
+from training.ssd.pixels import backbone_inputs
 from training.ssd.planner import Arguments
 
 
@@ -26,22 +26,18 @@ class TorchInput:
         images, targets, labels, sizes = [], [], [], []
         for index, path in enumerate(plan.files[0]):
             content = read_file(path)
-            images.append(self._image(decode(content, path), given, index))
+            images.append(_crop(decode(content, path), given, index))
             boxes, classes = torch.from_numpy(given.boxes[index]), torch.from_numpy(given.labels[index])
             target, label = encode(boxes, classes, self._defaults)
             targets.append(target)
             labels.append(label)
             sizes.append(len(content))
-        pixels = finished(torch.stack(images).float(), given.colours)
+        pixels = backbone_inputs(images, given, self._antialias)
         return (pixels, torch.stack(targets), torch.stack(labels)), sizes
 
-    def _image(self, image: Tensor, given: Arguments, index: int) -> Tensor:
-        _, height, width = image.shape
-        left, top = (given.anchors[index] * (width, height)).round().astype(int).tolist()
-        right, bottom = ((given.anchors[index] + given.shapes[index]) * (width, height)).round().astype(int).tolist()
-        image = functional.resize(
-            image[:, top : max(bottom, top + 1), left : max(right, left + 1)],
-            [IMAGE_SIZE, IMAGE_SIZE],
-            antialias=self._antialias,
-        )
-        return image.flip(2) if given.flips[index] else image
+
+def _crop(image: Tensor, given: Arguments, index: int) -> Tensor:
+    _, height, width = image.shape
+    left, top = (given.anchors[index] * (width, height)).round().astype(int).tolist()
+    right, bottom = ((given.anchors[index] + given.shapes[index]) * (width, height)).round().astype(int).tolist()
+    return image[:, top : max(bottom, top + 1), left : max(right, left + 1)]
