@@ -18,6 +18,7 @@ from test_segmentation_dataset import BLOCK, block_corner, label_ids, opened, wr
 from training.common.errors import UserError
 from training.common.sampler import Sampler
 from training.segmentation.centroids import Centroids, mask_centroids, open_centroids
+from training.segmentation.dataset import decode_mask
 from training.segmentation.labels import LABEL_IDS, TRAIN_IDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +105,22 @@ def test_a_mask_that_cannot_be_used_is_named(tmp_path, damage):
         open_centroids(data, 1024, quiet)
     Image.fromarray(label_ids(3)).save(mask)
     assert len(open_centroids(data, 1024, quiet).present()) == 7
+
+
+def test_each_split_of_rotated_cities_has_centroids_of_its_own(tmp_path):
+    root = write_set(tmp_path / "set", 5, city="ulm")
+    for images, split, city in ((2, "train", "jena"), (3, "train", "aachen"), (1, "val", "bonn")):
+        write_set(root, images, split, city=city)
+    for _ in ("made", "kept"):
+        for cv, images in ((0, 10), (1, 8), (2, 9)):
+            data = opened(root, cv=cv)
+            found = open_centroids(data, 1024, quiet)
+            assert len(data) == found.images == images
+            for index in range(images):
+                classes, places = mask_centroids(decode_mask(data.mask(index).read_bytes(), data.mask(index)), 1024)
+                ours = found.image == index
+                assert np.repeat(np.arange(19), np.diff(found.class_offsets))[ours].tolist() == classes.tolist()
+                assert found.places[ours].tolist() == places.tolist()
 
 
 def test_what_a_killed_process_began_is_not_taken_for_whole(tmp_path, cache):

@@ -94,10 +94,76 @@ def test_cv_3_trains_on_train_and_val_and_still_validates_on_val(tmp_path):
     assert both.name(0).startswith("train/ulm/") and both.name(4).startswith("val/lindau/")
 
 
-@pytest.mark.parametrize("cv", [1, 2, 7])
-def test_other_splits_are_refused_by_name(tmp_path, cv):
-    with pytest.raises(UserError, match=f"--cv {cv}"):
-        opened(write_set(tmp_path / "set"), cv=cv)
+CITIES = ["val/bonn", "val/lindau", "train/aachen", "train/jena", "train/ulm", "train/weimar", "train/zurich"]
+
+
+def write_cities(root: Path, names: list[str] = CITIES, nested: bool = False) -> Path:
+    """A pair in each."""
+    for split, city in (name.split("/") for name in names):
+        write_set(root, 1, split, nested, city=city)
+    return root
+
+
+def cities(data: SegmentationSet) -> list[str]:
+    return [data.name(index).rpartition("/")[0] for index in range(len(data))]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("cv", "first"), [(0, 0), (1, 2), (2, 4)])  # thirds of seven cities, rounded down
+def test_cv_rotates_the_cities_as_the_reference_does(tmp_path, nested, cv, first):
+    root = write_cities(tmp_path / "set", nested=nested)
+    for _ in ("listed", "kept"):
+        train, val = (opened(root, split, cv) for split in ("train", "val"))
+        assert cities(val) == CITIES[first : first + 2]
+        assert cities(train) == CITIES[:first] + CITIES[first + 2 :]
+        assert all(
+            data.image(i).is_file() and data.mask(i).is_file() for data in (train, val) for i in range(len(data))
+        )
+
+
+def test_of_the_real_cities_the_reference_validates_on_these(tmp_path):
+    """Eighteen cities of train and three of val, as Cityscapes has them."""
+    train = (
+        "aachen bochum bremen cologne darmstadt dusseldorf erfurt hamburg hanover jena krefeld monchengladbach "
+        "strasbourg stuttgart tubingen ulm weimar zurich"
+    )
+    names = [
+        *(f"val/{name}" for name in ("frankfurt", "lindau", "munster")),
+        *(f"train/{name}" for name in train.split()),
+    ]
+    for part in ("leftImg8bit", "gtFine"):
+        for name in names:
+            (tmp_path / part / name).mkdir(parents=True)
+            end = {"leftImg8bit": "leftImg8bit", "gtFine": "gtFine_labelIds"}[part]
+            (tmp_path / part / name / f"x_000000_000019_{end}.png").touch()
+    assert cities(opened(tmp_path, "val", 0)) == names[:3]
+    assert cities(opened(tmp_path, "val", 1)) == ["train/darmstadt", "train/dusseldorf", "train/erfurt"]
+    assert cities(opened(tmp_path, "val", 2)) == ["train/monchengladbach", "train/strasbourg", "train/stuttgart"]
+
+
+def test_the_lists_of_rotated_cities_follow_what_comes_and_goes(tmp_path):
+    root = write_cities(tmp_path / "set")
+    before = {cv: cities(opened(root, "val", cv)) for cv in (0, 1, 2)}
+    write_set(root, 2, city="bremen")  # an eighth city: thirds begin at 2 and 5
+    write_set(root, 1, "val", city="aalen")  # and a ninth, at 3 and 6, with three for validation
+    assert {cv: cities(opened(root, "val", cv)) for cv in (0, 1, 2)} == {
+        0: ["val/aalen", *before[0]],
+        1: ["train/aachen", "train/bremen", "train/bremen", "train/jena"],
+        2: ["train/ulm", "train/weimar", "train/zurich"],
+    }
+
+
+def test_a_split_of_rotated_cities_that_cannot_be_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"--cv 1 validates on as many cities as .*/val has, and that has none"):
+        opened(write_set(tmp_path / "train only"), cv=1)
+    root = write_set(tmp_path / "val only", split="val")
+    with pytest.raises(UserError, match=r"leftImg8bit/<split>/<city>/.*neither .* in the 0 cities of train-cv1"):
+        opened(root, cv=1)
+
+
+def test_another_split_is_refused_by_name(tmp_path):
+    with pytest.raises(UserError, match="--cv 7 is no split"):
+        opened(write_set(tmp_path / "set"), cv=7)
 
 
 def test_only_pairs_are_taken_and_the_rest_is_counted(tmp_path):
@@ -160,3 +226,14 @@ def test_the_bytes_of_images_and_masks_are_looked_up_or_taken_from_the_manifest(
     found.image(3).unlink()
     with pytest.raises(UserError, match=r"ulm_000003_000019_leftImg8bit\.png was listed"):
         total_bytes(found, ALONE)
+
+
+def test_the_bytes_of_rotated_cities_are_looked_up_though_the_manifest_has_as_many_images(tmp_path):
+    root = write_cities(tmp_path / "set")
+    splits = {name: SplitManifest(images, 0, 500, 50, WIDTH, HEIGHT) for name, images in (("train", 5), ("val", 2))}
+    write_json(root / "manifest.json", Manifest(1, "segmentation", 1, "", "", [], splits, {}))
+    assert total_bytes(opened(root), ALONE) == (500, 50)
+    rotated = opened(root, cv=1)
+    assert len(rotated) == 5
+    sizes = [sum(path(i).stat().st_size for i in range(5)) for path in (rotated.image, rotated.mask)]
+    assert total_bytes(rotated, ALONE) == tuple(sizes)

@@ -54,11 +54,12 @@ def test_a_trial_of_one_process(data, tmp_path):
     done = start(
         [sys.executable], tmp_path, "--set_cityscapes_root", data, "--arch", "deepv3.DeepV3PlusR50", "--crop_size", 64,
         "--bs_trn", 2, "--class_uniform_pct", 0, "--max_epoch", 1, "--val_freq", 2, "--warmup-steps", 0,
-        "--synthetic-steps", 1, "--seed", 1, "--events", tmp_path,
+        "--synthetic-steps", 1, "--seed", 1, "--events", tmp_path / "events", "--no-result_dir",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "it trains from scratch" in done.stdout
-    log = bodies(tmp_path)
+    assert "it trains from scratch" in done.stdout and "checkpoints: none" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["events"]
+    log = bodies(tmp_path / "events")
     kinds = [RunStart, Synthetic, ClockStart, FirstBatch, Window, EpochEnd, ClockStop, RunEnd]
     assert [type(body) for body in log] == kinds
     begin, stop = log[0], log[-2]
@@ -91,6 +92,8 @@ def test_one_epoch_and_two_more_end_with_the_weights_of_three(data, tmp_path, ra
     at_once, in_parts = tmp_path / "at_once", tmp_path / "in_parts"
     same = ["--set_cityscapes_root", data, *SMALL, "--bs_trn", 2, "--val_freq", 3, "--lr", 0.01]
     same += ["--loader", "torch" if ranks == 2 else "dali"]
+    scl_poly = ["--lr_schedule", "scl-poly", "--rlx_off_epoch", 1, "--rescale", 0.5, "--repoly", 2]
+    same += scl_poly if ranks == 2 else []
     # the schedule depends on --max_epoch, so the first part must be told of all three epochs and stopped
     steps = 3 if ranks == 1 else 2
     runs = [
@@ -108,7 +111,7 @@ def test_one_epoch_and_two_more_end_with_the_weights_of_three(data, tmp_path, ra
     assert [body.epoch for body in log if isinstance(body, CheckpointSaved)] == [2, 3]
     assert [body.epoch for body in log if isinstance(body, Evaluation)] == [2]
     rates = [body.learning_rate for body in log if isinstance(body, Window)]
-    assert rates == pytest.approx([0.02 / 3, 0.01 / 3])
+    assert rates == pytest.approx([0.005, 0.00125] if ranks == 2 else [0.02 / 3, 0.01 / 3])
     if ranks == 1:
         assert_evaluated_alike_on_one_rank_and_on_two(data, tmp_path, at_once)
 
@@ -128,10 +131,26 @@ def assert_evaluated_alike_on_one_rank_and_on_two(data, tmp_path, snapshot):
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
 
 
+def test_rotated_cities_are_trained_and_measured_and_the_weights_are_in_the_folder_of_the_reference(data, tmp_path):
+    """Of bonn and ulm, --cv 2 begins with ulm."""
+    same = ["--set_cityscapes_root", data, *SMALL, "--cv", 2]
+    training = start([sys.executable], tmp_path, *same, "--max_epoch", 1, "--bs_trn", 3, "--events", tmp_path / "a")
+    assert training.returncode == 0, training.stderr
+    assert f"checkpoints: after every epoch, in {tmp_path}/logs\n" in training.stdout
+    evaluation = start(
+        [sys.executable], tmp_path, *same, "--mode", "evaluation", "--snapshot", "logs", "--events", tmp_path / "b"
+    )
+    assert evaluation.returncode == 0, evaluation.stderr
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["epoch_1.pt"]
+    during, after = ([body for body in bodies(tmp_path / name) if isinstance(body, Evaluation)] for name in ("a", "b"))
+    assert bodies(tmp_path / "a")[0].dataset.images == 3 and [body.images for body in during] == [5]
+    assert [body.metrics for body in during] == [body.metrics for body in after]
+
+
 def test_a_prime_number_of_images_without_class_uniform_sampling(data, tmp_path):
     done = start(
         LAUNCH, tmp_path, "--set_cityscapes_root", data, *SMALL, "--bs_trn", 2, "--max_epoch", 2, "--val_freq", 9,
-        "--class_uniform_pct", 0, "--record-images", "--events", tmp_path,
+        "--class_uniform_pct", 0, "--record-images", "--events", tmp_path, "--no-result_dir",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for epoch in range(2):
@@ -168,7 +187,9 @@ def test_a_diverging_loss_ends_the_run(data, tmp_path):
         (["--arch", "deepv3.DeepV3PlusW39"], "deepv3.DeepV3PlusW38"),
         (["--set_cityscapes_root", "/nowhere"], "there is no folder /nowhere"),
         (["--syncbn", *SMALL], "--syncbn needs GPUs"),
-        (["--lr_schedule", "poly2", *SMALL], "poly2 is not implemented here; poly is"),
+        (["--lr_schedule", "scl-poly", *SMALL], "scl-poly begins anew at --rlx_off_epoch"),
+        (["--result_dir", "/proc/nowhere", *SMALL], "no checkpoint can be written to /proc/nowhere"),
+        (["--cv", 4, *SMALL], "--cv 4 is no split"),
         (["--resume", "/nowhere.pt", *SMALL], "/nowhere.pt cannot be read"),
     ],
 )

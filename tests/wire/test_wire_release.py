@@ -51,6 +51,7 @@ def _put(name: str, content: bytes = b"x") -> Callable[[Path], object]:
         _put("__pycache__/main.cpython-311.pyc"),
         _put("ssd/__pycache__/note.txt"),
         _put("ssd/main.pyc"),
+        _put("segmentation/logs/epoch_1.pt"),
         _put(".mypy_cache/3.11/cache.json"),
         _put("ssd/.main.py.swp"),
         lambda training: (training / "empty").mkdir(),

@@ -36,11 +36,13 @@ _TAKES = "about 100 bytes an image"
 _IMAGE_ENDS = ("_leftImg8bit.jpeg", "_leftImg8bit.jpg", "_leftImg8bit.png")
 _MASK_END = "_gtFine_labelIds.png"
 PARTS = ("leftImg8bit", "gtFine")
+_ROTATIONS = 3  # --cv 0, 1 and 2
 _FOLDERS_AT_ONCE = 16
 _LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
 _LOOKUPS_QUEUED = 4096
 
 Say = Callable[[str], None]
+City = tuple[str, Path, Path]  # `<split>/<city>` and its folders of images and masks, of which one may not be there
 Listed = tuple["Listing", np.ndarray, np.ndarray]  # with offsets of the names and the names
 
 
@@ -69,11 +71,12 @@ class Listing:
 class SegmentationSet:
     """Pairs of image and mask, in the order of splits, cities and names, the same on every rank.
 
-    `images` and `masks` are the folders of the splits. `place` stands for the set in the node's cache, and
-    `listing.fingerprint` changes when files come or go.
+    `images` and `masks` are the folders of the splits; `splits` are those that it holds whole, none where `--cv` rotates the
+    cities. `place` stands for the set in the node's cache, and `listing.fingerprint` changes when files come or go.
     """
 
     root: Path
+    place: Path
     splits: tuple[str, ...]
     images: Path
     masks: Path
@@ -83,7 +86,8 @@ class SegmentationSet:
 
     @classmethod
     def open(cls, root: Path, split: str, cv: int, say: Say, beside: bool = False) -> SegmentationSet:
-        """The pairs of `split` (train, val) under `--cv`: 0 is the official split, 3 trains on train and val together.
+        """The pairs of `split` (train, val) under `--cv`: 0 is the official split, 1 and 2 rotate the cities as the reference
+        program does, 3 trains on train and val together.
 
         The first process of a node lists the folders, the others map its list; no rank waits for another in a
         collective, and no image is opened. `say` gets a plain line about what takes long or is left out. Raises
@@ -93,9 +97,9 @@ class SegmentationSet:
         if not root.is_dir():
             raise UserError(f"there is no folder {root}; it must be the data set's folder on this node")
         images, masks = (_part(root, name) for name in PARTS)
-        folders = _city_folders(images, masks, splits)
-        fingerprint = _fingerprint(root, folders)
-        place = _place(images, splits)
+        cities = _city_folders(images, masks, splits) if splits else _rotated(images, masks, split, cv)
+        fingerprint = _fingerprint(root, cities)
+        place = images / ("+".join(splits) or f"{split}-cv{cv}")
 
         def load(folder: Path) -> Listed | None:
             found = _load(folder)
@@ -104,22 +108,18 @@ class SegmentationSet:
         def make(folder: Path) -> None:
             say(f"listing {place}, once for this node")
             started_s = time.monotonic()
-            listed = _listed(fingerprint, folders)
-            _check(listed, root, images, masks, splits)
+            listed = _listed(fingerprint, cities)
+            _check(listed, root, images, masks, "+".join(splits) or "<split>", f"{len(cities)} cities of {place.name}")
             _write(folder, listed)
             say(f"listed {len(listed[1]) - 1} pairs in {time.monotonic() - started_s:.1f} s")
 
         found = kept("files", root, place, load, make, say, _TAKES, beside)
         if left_out := found[0].left_out():
             say(f"{place}: {left_out} are left out")
-        return cls(root, splits, images, masks, *found)
+        return cls(root, place, splits, images, masks, *found)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
-
-    @property
-    def place(self) -> Path:
-        return _place(self.images, self.splits)
 
     def name(self, index: int) -> str:
         """`train/aachen/aachen_000000_000019_leftImg8bit.png`: an image's path below `images`."""
@@ -140,13 +140,12 @@ def has_split(root: Path, split: str) -> bool:
 def total_bytes(data: SegmentationSet, gang: Gang) -> tuple[int, int]:
     """The sizes of all images and of all masks.
 
-    From manifest.json where it is of as many images, else each rank looks up its share of the files. Raises UserError
-    on every rank if one of them misses a file.
+    From manifest.json where that is of these splits and of as many images, else each rank looks up its share of the files.
+    Raises UserError on every rank if one of them misses a file.
     """
     manifest = read_manifest(data.root, WORKLOAD)
-    splits = [manifest.splits.get(split) for split in data.splits] if manifest else [None]
-    known = [split for split in splits if split]
-    if len(known) == len(splits) and sum(split.images for split in known) == len(data):
+    known = [manifest.splits[split] for split in data.splits if split in manifest.splits] if manifest else []
+    if len(known) == len(data.splits) and sum(split.images for split in known) == len(data):
         return sum(split.image_bytes for split in known), sum(split.label_bytes for split in known)
     problem, images, masks = None, 0, 0
     mine = range(gang.rank, len(data), gang.world_size)
@@ -172,12 +171,14 @@ def decode_mask(content: Content, path: Path) -> np.ndarray:
 
 
 def _splits(split: str, cv: int) -> tuple[str, ...]:
+    """The official splits of which the set has all cities; none where they are rotated."""
     if cv in (1, 2):
-        raise UserError(
-            f"--cv {cv}: the reference's rotated cities are not offered; 0 is the official split, 3 train+val"
-        )
+        return ()
     if cv not in (0, 3):
-        raise UserError(f"--cv {cv} is no split; 0 is the official one, 3 trains on train and val together")
+        raise UserError(
+            f"--cv {cv} is no split; 0 is the official one, 1 and 2 validate on other cities, "
+            "3 trains on train and val together"
+        )
     return ("train", "val") if (split, cv) == ("train", 3) else (split,)
 
 
@@ -190,12 +191,21 @@ def _part(root: Path, name: str) -> Path:
     )
 
 
-def _place(images: Path, splits: tuple[str, ...]) -> Path:
-    return images / "+".join(splits)
+def _rotated(images: Path, masks: Path, split: str, cv: int) -> list[City]:
+    """Of the cities of val and then train, as many as val has are for validation, from `cv` thirds of all cities on.
+
+    The rule of the reference program (its cross-validation splits). Raises UserError where val has no city.
+    """
+    cities = _city_folders(images, masks, ("val", "train"))
+    count = sum(city.startswith("val/") for city, _, _ in cities)
+    if not count:
+        raise UserError(f"--cv {cv} validates on as many cities as {images}/val has, and that has none; give --cv 0")
+    first = cv * len(cities) // _ROTATIONS
+    end = first + count
+    return cities[first:end] if split == "val" else cities[:first] + cities[end:]
 
 
-def _city_folders(images: Path, masks: Path, splits: tuple[str, ...]) -> list[tuple[str, Path, Path]]:
-    """`<split>/<city>` and its folders of images and masks, of which one may not be there."""
+def _city_folders(images: Path, masks: Path, splits: tuple[str, ...]) -> list[City]:
     cities = []
     for split in splits:
         names = {entry.name for part in (images, masks) for entry in _entries(part / split) if entry.is_dir()}
@@ -213,7 +223,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         raise UserError(f"cannot list {folder}: {error.strerror}") from error
 
 
-def _fingerprint(root: Path, cities: list[tuple[str, Path, Path]]) -> str:
+def _fingerprint(root: Path, cities: list[City]) -> str:
     """Over the city folders and their dates, which change when a file comes or goes."""
     digest = hashlib.sha256()
     for _, *folders in cities:
@@ -223,7 +233,7 @@ def _fingerprint(root: Path, cities: list[tuple[str, Path, Path]]) -> str:
     return digest.hexdigest()
 
 
-def _listed(fingerprint: str, cities: list[tuple[str, Path, Path]]) -> Listed:
+def _listed(fingerprint: str, cities: list[City]) -> Listed:
     names: list[bytes] = []
     without_mask = without_image = seconds = 0
     with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as threads:
@@ -251,14 +261,13 @@ def _listed(fingerprint: str, cities: list[tuple[str, Path, Path]]) -> Listed:
     return listing, offsets, np.frombuffer(b"".join(names), dtype=np.uint8)
 
 
-def _check(listed: Listed, root: Path, images: Path, masks: Path, splits: tuple[str, ...]) -> None:
+def _check(listed: Listed, root: Path, images: Path, masks: Path, split: str, searched: str) -> None:
     listing, offsets, _ = listed
     if len(offsets) == 1:
-        split = "+".join(splits)
         raise UserError(
             f"{root} has no pair of {images.relative_to(root)}/{split}/<city>/*_leftImg8bit.png (or .jpg) and "
             f"{masks.relative_to(root)}/{split}/<city>/*{_MASK_END}; there are "
-            f"{listing.left_out() or 'neither images nor masks'}"
+            f"{listing.left_out() or 'neither images nor masks'} in the {searched}"
         )
 
 

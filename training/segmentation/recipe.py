@@ -33,7 +33,7 @@ from training.segmentation.labels import CLASS_NAMES
 from training.segmentation.loss import segmentation_loss
 from training.segmentation.planner import Planner
 from training.segmentation.results import tell
-from training.segmentation.schedule import poly_step_note, schedule
+from training.segmentation.schedule import factor
 from training.segmentation.synthetic import synthetic_inputs
 from training.wire.events import Dataset
 
@@ -130,8 +130,7 @@ class SegmentationRecipe:
         return segmentation_loss(model(images), targets)
 
     def learning_rate(self, epoch: int, step: int) -> float:  # noqa: ARG002
-        options = self.options
-        return options.learning_rate * schedule(options.lr_schedule, options.epochs, options.poly_exp)(epoch)
+        return self.options.learning_rate * factor(self.options, epoch)
 
     def synthetic_inputs(self) -> Inputs:
         return synthetic_inputs(self.batch_per_gpu, self.options.crop, len(CLASS_NAMES), self.place.gang.device)
@@ -172,8 +171,8 @@ class SegmentationRecipe:
             lines.append(f"weights: {self.snapshot.path if self.snapshot else source}")
         if self.validation is None and options.common.steps is None and options.common.seconds is None:
             lines.append("validation: none, the data has no val split")
-        note = poly_step_note(options.poly_step)
-        return [*lines, note] if note else lines
+        lines.append(f"checkpoints: {f'after every epoch, in {self.place.save}' if self.place.save else 'none'}")
+        return lines
 
     def parameters(self, precision: str) -> dict[str, object]:
         shown = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self.options).items()}

@@ -63,7 +63,7 @@ def prepare(options: Options, binding: Binding) -> SegmentationRecipe:
 def validate(options: Options, binding: Binding, write: Write) -> None:
     """`--mode evaluation`, on this rank. Raises TrainingError."""
     common = options.common
-    data = SegmentationSet.open(root(options), "val", 0, Report(common.local_rank, 1).say)
+    data = SegmentationSet.open(root(options), "val", options.cv, Report(common.local_rank, 1).say)
     checkpoint = _loaded(options.snapshot or options.resume, options)
     assert checkpoint is not None
     gang = Gang.join(common.local_rank, common.cuda, common.backend)
@@ -119,4 +119,4 @@ def _validation(options: Options, say: Callable[[str], None]) -> SegmentationSet
     """The val split where there is one, and the training is long enough to come to it."""
     if options.common.steps is not None or options.common.seconds is not None or not has_split(root(options), "val"):
         return None
-    return SegmentationSet.open(root(options), "val", 0, say)
+    return SegmentationSet.open(root(options), "val", options.cv, say)

@@ -1,37 +1,24 @@
-"""The learning rate's factor as a function of the epoch."""
+"""The learning rate's factor as a function of the epoch: the schedules of NVIDIA's semantic-segmentation program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from training.common.errors import UserError
-
-SCHEDULES = ("poly", "poly2", "scl-poly")  # the reference's --lr_schedule
-
-POLY_STEP_REASON = "--poly_step is ignored: poly, the one schedule implemented here, has no step"
+from training.segmentation.args import Options
 
 
-def schedule(name: str, max_epoch: int, poly_exp: float) -> Callable[[int], float]:
-    """The function from epoch (from 0) to factor that `name` stands for, as LambdaLR takes one.
+def factor(options: Options, epoch: int) -> float:
+    """Of the rate, in `epoch` (from 0). It is 0 from the last epoch on: a trial bounded by steps or seconds may train longer.
 
-    Raises UserError for a schedule that only the reference program has, and for an unknown one.
+    poly is (1 - epoch / epochs) ** poly_exp (DeepLab, Chen et al. 2016, section 4.1, per epoch instead of iteration);
+    poly2 doubles the exponent from `poly_step` on; scl-poly begins anew at `rlx_off_epoch`, at `rescale` times the rate
+    and with the exponent `repoly`.
     """
-    if name == "poly":
-        return partial(poly, max_epoch=max_epoch, poly_exp=poly_exp)
-    if name in SCHEDULES:
-        raise UserError(f"--lr_schedule {name} is not implemented here; poly is")
-    raise UserError(f"--lr_schedule {name} is not known; use poly")
+    if options.lr_schedule == "poly2" and epoch >= options.poly_step:
+        return _poly(epoch, options.epochs, 2 * options.poly_exp)
+    anew = options.rlx_off_epoch
+    if options.lr_schedule == "scl-poly" and epoch >= anew:
+        return options.rescale * _poly(epoch - anew, options.epochs - anew, options.repoly)
+    return _poly(epoch, options.epochs, options.poly_exp)
 
 
-def poly(epoch: int, max_epoch: int, poly_exp: float) -> float:
-    """(1 - epoch / max_epoch) ** poly_exp (DeepLab, Chen et al. 2016, section 4.1, per epoch instead of iteration).
-
-    It is 0 from `max_epoch` on: a trial that is bounded by steps or seconds may train longer.
-    """
-    return max(0.0, 1 - epoch / max_epoch) ** poly_exp
-
-
-def poly_step_note(poly_step: int | None) -> str | None:
-    """Why --poly_step changes nothing, for the log; None where it was not given."""
-    return None if poly_step is None else POLY_STEP_REASON
+def _poly(epoch: int, epochs: int, exponent: float) -> float:
+    return (1 - epoch / epochs) ** exponent if epoch < epochs else 0.0

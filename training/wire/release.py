@@ -6,17 +6,21 @@ import hashlib
 from pathlib import Path
 
 _LENGTH = 16
+_MADE_THERE = {"__pycache__", "logs"}  # logs: the segmentation program's --result_dir where it is started in its folder
 
 
 def release_files(training: Path) -> list[Path]:
-    """The files of a release, sorted, relative to the folder that holds `training/`. Caches and hidden files are not."""
+    """The files of a release, sorted, relative to the folder that holds `training/`.
+
+    Left out is what running the programs leaves there, and what is hidden.
+    """
     root = training.parent
     return sorted(
         path.relative_to(root)
         for path in training.rglob("*")
         if path.is_file()
         and path.suffix != ".pyc"
-        and not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(root).parts)
+        and not any(part.startswith(".") or part in _MADE_THERE for part in path.relative_to(root).parts)
     )
 
 

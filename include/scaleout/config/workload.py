@@ -15,13 +15,14 @@ Subfolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*$")]
 
 
 class Flags(Model):
-    """The program's flag for each thing that a sweep sets."""
+    """The program's flag for each thing that a sweep sets. `no_checkpoints` is of a program that writes them unasked."""
 
     data: str
     batch_per_gpu: str
     num_workers: str
     epochs: str
     seed: str | None = None
+    no_checkpoints: str | None = None
 
 
 class Workload(Model):

@@ -76,6 +76,8 @@ def _program_flags(trial: Trial, workload: Workload, data: str) -> list[str]:
     ]
     if flags.seed:
         values += [flags.seed, str(trial.seed)]
+    if flags.no_checkpoints:
+        values.append(flags.no_checkpoints)
     return values + _length_flags(trial.length, flags.epochs)
 
 
