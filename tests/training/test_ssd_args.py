@@ -46,6 +46,8 @@ def paper_options(local_rank):
             cuda=True,
             data_layout=None,
             compile_mode=None,
+            cuda_graph=False,
+            activation_checkpointing=False,
             loader="dali",
             antialias=True,
             deterministic=False,
@@ -121,6 +123,8 @@ def test_the_flags_of_ours():
     assert (common.loader, common.ddp, common.precision, common.compile_mode) == ("torch", "torch", "bf16", "default")
     assert (common.antialias, common.binding, common.events, common.record_images) == (False, False, Path("e"), True)
     assert parse(["-d", "x", "--compile", "max-autotune"]).common.compile_mode == "max-autotune"
+    plain = parse(["-d", "x", "--no-compile", "--cuda-graph", "--activation-checkpointing"]).common
+    assert (plain.compile_mode, plain.cuda_graph, plain.activation_checkpointing) == ("off", True, True)
 
 
 def test_a_global_batch_is_shared_by_the_ranks(monkeypatch):

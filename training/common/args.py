@@ -17,6 +17,7 @@ BACKENDS = ("auto", "gloo", "nccl")
 LOADERS = ("dali", "torch", "synthetic")
 DATA_LAYOUTS = ("channels_last", "channels_first")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+NOT_COMPILED = "off"
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,7 +31,8 @@ class Parser(argparse.ArgumentParser):
 class CommonOptions:
     """Choices that say how a program runs and not what is trained, the same for both programs.
 
-    `data_layout` None: channels last on a GPU, channels first on the CPU. `compile_mode` None: not compiled.
+    `data_layout` None: channels last on a GPU, channels first on the CPU. `compile_mode` None: as `assemble` chooses; it
+    may also be NOT_COMPILED.
     """
 
     precision: str
@@ -40,6 +42,8 @@ class CommonOptions:
     cuda: bool
     data_layout: str | None
     compile_mode: str | None
+    cuda_graph: bool
+    activation_checkpointing: bool
     loader: str
     antialias: bool
     deterministic: bool
@@ -67,8 +71,26 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: nccl on GPU, gloo on CPU")
     how.add_argument("--no-cuda", action="store_true", help="run on the CPU")
     how.add_argument("--data-layout", choices=DATA_LAYOUTS, help="default: channels_last on GPU, channels_first on CPU")
+    compiled = how.add_mutually_exclusive_group()
+    compiled.add_argument(
+        "--compile",
+        choices=COMPILE_MODES,
+        nargs="?",
+        const="default",
+        metavar="MODE",
+        help="torch.compile the step; the default on a GPU where it can be (not with --deterministic)",
+    )
+    compiled.add_argument("--no-compile", dest="compile", action="store_const", const=NOT_COMPILED)
     how.add_argument(
-        "--compile", choices=COMPILE_MODES, nargs="?", const="default", metavar="MODE", help="torch.compile the model"
+        "--cuda-graph",
+        action="store_true",
+        help="launch a step as one CUDA graph: for small batches, which the host launches more slowly than a GPU computes",
+    )
+    how.add_argument(
+        "--activation-checkpointing",
+        action="store_true",
+        help="keep only the inputs of residual blocks and compute the rest again in the backward pass: for W38 half of "
+        "the activations' memory, at a quarter more arithmetic",
     )
     how.add_argument("--loader", choices=LOADERS, default="dali", help="synthetic: batches made on the device")
     how.add_argument(
@@ -105,6 +127,8 @@ def common_options(found: argparse.Namespace) -> CommonOptions:
         cuda=not found.no_cuda,
         data_layout=found.data_layout,
         compile_mode=found.compile,
+        cuda_graph=found.cuda_graph,
+        activation_checkpointing=found.activation_checkpointing,
         loader=found.loader,
         antialias=found.antialias,
         deterministic=found.deterministic,

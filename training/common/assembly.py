@@ -1,4 +1,8 @@
-"""From a model to what trains it: memory layout, DDP, compilation, precision and optimiser, the same for both programs."""
+"""From a model to what trains it: memory layout, DDP, compilation, precision and optimiser, the same for both programs.
+
+On a GPU the step is compiled where it can be (`compiler`), and launched as one CUDA graph where that is asked for: both
+change how the same arithmetic is run, and take their time in the warm-up, before any clock starts.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.common.args import CommonOptions
+from training.common import compiler
+from training.common.args import NOT_COMPILED, CommonOptions
+from training.common.checkpointing import recompute_blocks
 from training.common.ddp import Wrapped, wrap
+from training.common.errors import UserError
 from training.common.gang import Gang
+from training.common.graph import StepGraph
 from training.common.precision import Precision
 from training.common.step import Inputs, Training
+
+_OWN_GRAPHS = ("reduce-overhead", "max-autotune")  # modes in which torch.compile makes CUDA graphs itself
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """`model` is the bare one, whose state is saved and which validation calls; `training` steps the wrapped one."""
+    """`model` is the bare one, whose state is saved and which validation calls; `training` steps the wrapped one.
+
+    `how` says for the log how a step is run.
+    """
 
     model: nn.Module
     training: Training
     layout: torch.memory_format
     wrapped: Wrapped
+    how: str
 
 
 def memory_layout(asked: str | None, device: torch.device) -> torch.memory_format:
@@ -42,7 +56,10 @@ def assemble(
     optimizer: Callable[[nn.Module, bool], torch.optim.Optimizer],
     loss: Callable[[nn.Module, Inputs], Tensor],
 ) -> Assembly:
-    """`optimizer` gets the model and whether it may be fused; `loss` the wrapped model and a batch, images first."""
+    """`optimizer` gets the model and whether it may be fused; `loss` the wrapped model and a batch, images first.
+
+    Raises UserError.
+    """
     device = gang.device
     layout = memory_layout(options.data_layout, device)
     precision = Precision.choose(options.precision, mixed_precision, options.allow_tf32, device, dilated)
@@ -50,17 +67,60 @@ def assemble(
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.use_deterministic_algorithms(True, warn_only=True)  # says which operator has no such variant
     model = model.to(device, memory_format=layout)
-    wrapped = wrap(model, gang, options.ddp)
-    called: nn.Module = wrapped.model
-    if options.compile_mode:
-        called = torch.compile(called, mode=options.compile_mode)  # type: ignore[assignment]
+    if options.activation_checkpointing:
+        recompute_blocks(model)
+    mode, uncompiled = _compile_mode(options, device)
+    updates = optimizer(model, device.type == "cuda")
+    graph = _graph(device, mode, updates) if options.cuda_graph else None
+    # DDP gets a model that is compiled already: only then torch cuts that at the buckets of gradients
+    compiled_model = torch.compile(model, mode=mode, dynamic=False) if mode else model
+    with torch.cuda.stream(graph.stream if graph else None):
+        wrapped = wrap(compiled_model, gang, options.ddp)
+    if graph and wrapped.ddp == "apex":
+        raise UserError("--cuda-graph: apex's DDP cannot be captured; give --ddp torch")
+
+    def loss_of(inputs: Inputs) -> Tensor:
+        return loss(wrapped.model, inputs)
+
+    whole = torch.compile(loss_of, mode=mode, dynamic=False) if mode else loss_of
 
     def batch_loss(inputs: Inputs) -> Tensor:
-        images, *rest = inputs
-        return loss(called, (images.contiguous(memory_format=layout), *rest))
+        images, *rest = inputs  # in one layout, whichever a loader gives: compiled code is made for one
+        return whole((images.contiguous(memory_format=layout), *(tensor.contiguous() for tensor in rest)))
 
-    training = Training(called, optimizer(model, device.type == "cuda"), precision, batch_loss)
-    return Assembly(model, training, layout, wrapped)
+    training = Training(wrapped.model, updates, precision, batch_loss, graph)
+    compiled = f"compiled ({mode})" if mode else f"not compiled: {uncompiled}"
+    how = f"{compiled}; kernels launched {'as one CUDA graph' if graph else 'one by one'}"
+    return Assembly(model, training, layout, wrapped, how)
+
+
+def _compile_mode(options: CommonOptions, device: torch.device) -> tuple[str | None, str]:
+    """The mode for torch.compile; None with the reason where the step is not compiled. Raises UserError."""
+    asked = options.compile_mode
+    if asked == NOT_COMPILED:
+        return None, "--no-compile"
+    if device.type == "cpu":
+        return asked, "the default on the CPU"
+    if asked is None and options.deterministic:
+        return None, "--deterministic"
+    why_not = compiler.why_not(device)
+    if why_not and asked:
+        raise UserError(f"--compile {asked}: {why_not}; install it, or give --no-compile")
+    return (None, why_not) if why_not else (asked or "default", "")
+
+
+def _graph(device: torch.device, mode: str | None, optimizer: torch.optim.Optimizer) -> StepGraph:
+    """What captures the step. Raises UserError where nothing can."""
+    why_not = None
+    if device.type == "cpu":
+        why_not = "there is no GPU"
+    elif mode in _OWN_GRAPHS:
+        why_not = f"--compile {mode} makes graphs of its own"
+    elif not isinstance(optimizer, torch.optim.SGD):
+        why_not = "of the optimisers only SGD can be captured"
+    if why_not:
+        raise UserError(f"--cuda-graph: {why_not}; leave it out")
+    return StepGraph()
 
 
 def seed_everything(seed: int) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from training.common.graph import StepGraph
 from training.common.life import beat
 from training.common.precision import Precision
 
@@ -20,21 +19,39 @@ Inputs = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Training:
-    """What a step changes. `loss` maps a batch's tensors to a scalar; it runs the (wrapped) model under autocast."""
+    """What a step changes. `loss` maps a batch's tensors to a scalar; it runs the (wrapped) model under autocast.
+
+    `graph` is there where a step shall be one; `capture` makes it.
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     precision: Precision
     loss: Callable[[Inputs], Tensor]
+    graph: StepGraph | None = None
 
     def set_learning_rate(self, rate: float) -> None:
         """The rate of all parameter groups, from the next step on."""
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def capture(self, inputs: Inputs) -> None:
+        """From now on a step is one graph, where it shall be. Makes some steps. Raises TrainingError."""
+        if self.graph is None:
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.tensor(float(group["lr"]), device=self.precision.device)
+        self.graph.capture(self._step, inputs)
 
     def step(self, inputs: Inputs) -> Tensor:
         """Forward, backward, update. The loss stays on the device, so the host need not wait for it."""
         beat()  # here: of a gang that hangs, the rank that never came this far is the oldest
+        return self.graph.replay(inputs) if self.graph and self.graph.captured else self._step(inputs)
+
+    def _step(self, inputs: Inputs) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         with self.precision.autocast():
             loss = self.loss(inputs)
@@ -46,12 +63,16 @@ class Training:
 
 
 class Snapshot:
-    """Weights, buffers, optimiser, loss scale and random states, to be put back exactly."""
+    """Weights, buffers, optimiser, loss scale and random states, to be put back exactly, each in its place."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
-        self._model = copy.deepcopy(training.model.state_dict())
-        self._optimizer: dict[str, Any] = copy.deepcopy(training.optimizer.state_dict())
+        self._model = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+        self._rates = [float(group["lr"]) for group in training.optimizer.param_groups]
+        self._optimizer = {
+            parameter: {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
+            for parameter, state in training.optimizer.state.items()
+        }
         self._scaler = training.precision.scaler.state_dict()
         self._random = random.getstate(), np.random.get_state(), torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state() if training.precision.device.type == "cuda" else None
@@ -60,7 +81,7 @@ class Snapshot:
         """Puts everything back and drops the gradients."""
         training = self._training
         training.model.load_state_dict(self._model)
-        training.optimizer.load_state_dict(self._optimizer)
+        self._restore_optimizer(training.optimizer)
         training.optimizer.zero_grad(set_to_none=True)
         training.precision.scaler.load_state_dict(self._scaler)
         python, numpy, torch_cpu = self._random
@@ -69,3 +90,13 @@ class Snapshot:
         torch.set_rng_state(torch_cpu)
         if self._cuda is not None:
             torch.cuda.set_rng_state(self._cuda)
+
+    def _restore_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+        for parameter, state in list(optimizer.state.items()):
+            if parameter not in self._optimizer:
+                del optimizer.state[parameter]  # it had none before its first step
+                continue
+            for name, value in self._optimizer[parameter].items():
+                state[name].copy_(value)

@@ -216,6 +216,7 @@ def _begin(recipe: Recipe, place: Place, how_long: Length, assembly: Assembly, w
             dataset=recipe.dataset(),
             first_epoch=place.first_epoch,
             binding=place.binding.reason,
+            step=assembly.how,
             **facts.place(gang, wrapped.ddp),
         )
     )
@@ -224,6 +225,7 @@ def _begin(recipe: Recipe, place: Place, how_long: Length, assembly: Assembly, w
         f"{precision}, DDP {wrapped.ddp} ({wrapped.reason}), backend {gang.backend or 'none'}, lr {rate:g}, "
         f"seed {place.seed}, for {how_long}"
     )
+    report.say(f"step: {assembly.how}")
     for note in recipe.notes():
         report.say(note)
     report.say(f"cores: {place.binding.reason}; loader {options.loader} with {place.workers} workers")

@@ -15,14 +15,15 @@ def warm_up(
 ) -> Synthetic:
     """Runs the steps on one synthetic batch and puts weights, buffers, optimiser and random states back.
 
-    They update at a rate of 0: noise must not teach a model until it overflows fp16.
+    They update at a rate of 0: noise must not teach a model until it overflows fp16. What is done once, compiling the
+    step and capturing it, is done here and counted to `warmup_s`.
     `seconds` of the result lies between two barriers. It is 0 when `synthetic_steps` is: then nothing was timed.
     """
     before = Snapshot(training)
-    for group in training.optimizer.param_groups:
-        group["lr"] = 0.0
+    training.set_learning_rate(0.0)
     gang.barrier()
     started = time.perf_counter()
+    training.capture(inputs)
     for _ in range(warmup_steps):
         training.step(inputs)
     gang.barrier()
@@ -32,7 +33,8 @@ def warm_up(
     gang.barrier()
     seconds = time.perf_counter() - warm if synthetic_steps else 0.0
     before.restore()
-    forget_peak(gang.device)
+    if training.graph is None:  # else it was forgotten before the capture, and replays allocate nothing
+        forget_peak(gang.device)
     return Synthetic(
         warmup_steps=warmup_steps,
         warmup_s=warm - started,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.common.errors import UserError
+from training.segmentation.products import convolutions_as_one_product, resize_as_products
 from training.segmentation.wider_resnet import WideResNet38
 
 CLASSES = 19  # train ids of Cityscapes
@@ -108,7 +109,11 @@ class ASPP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         pooled = self.img_conv(functional.adaptive_avg_pool2d(x, 1))
-        branches = [branch(x) for branch in self.features]
+        if x.is_cuda:
+            convolved = convolutions_as_one_product(x, [convolution for convolution, _, _ in self.features])
+            branches = [relu(norm(y)) for y, (_, norm, relu) in zip(convolved, self.features, strict=True)]
+        else:
+            branches = [branch(x) for branch in self.features]
         # what interpolation makes of a 1x1 map, but channels_last where the branches are: else the whole result is not
         everywhere = torch.empty_like(branches[0]).copy_(pooled)
         return torch.cat([everywhere, *branches], dim=1)
@@ -196,4 +201,6 @@ def _kaiming(part: nn.Module) -> None:
 
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    if x.is_cuda:
+        return resize_as_products(x, size)
     return functional.interpolate(x, size=size, mode="bilinear", align_corners=False)

@@ -68,6 +68,8 @@ class IdentityBlock(nn.Module):
     Where the shape changes, the shortcut is a 1x1 projection of the normalised and rectified input.
     """
 
+    recomputable = True
+
     def __init__(self, inputs: int, channels: tuple[int, ...], stride: int, dilation: int, dropout: float) -> None:
         super().__init__()
         bottleneck = len(channels) == 3

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from training.common import facts
+from training.common.args import NOT_COMPILED
 from training.common.assembly import memory_layout, seed_everything
 from training.common.benchmark import tell_rates
 from training.common.binding import Binding
@@ -48,7 +49,8 @@ def infer(options: Options, binding: Binding, write: Write) -> None:
     if weights.model:
         model.load_state_dict(weights.model)
     model = model.to(gang.device, memory_format=layout)
-    called = torch.compile(model, mode=common.compile_mode) if common.compile_mode else model
+    mode = common.compile_mode
+    called = torch.compile(model, mode=mode) if mode not in (None, NOT_COMPILED) else model
     workers = facts.useful_workers(options.num_workers, gang.device)
     write(
         start_event(

@@ -29,6 +29,7 @@ def ssd_loss(offsets: Tensor, scores: Tensor, target_offsets: Tensor, target_lab
 
 def _hard_negatives(entropy: Tensor, positive: Tensor, positives: Tensor) -> Tensor:
     """(N, D) mask of the default boxes that rank among the 3 x positives highest in entropy, positives ranked last."""
-    ranked = entropy.masked_fill(positive, -1.0).argsort(dim=1, descending=True).argsort(dim=1)
+    order = entropy.masked_fill(positive, -1.0).argsort(dim=1, descending=True)
     wanted = (NEGATIVES_PER_POSITIVE * positives).clamp(max=entropy.shape[1])
-    return ranked < wanted[:, None]
+    among = torch.arange(entropy.shape[1], device=entropy.device) < wanted[:, None]
+    return torch.empty_like(among).scatter_(1, order, among)

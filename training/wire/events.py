@@ -37,7 +37,8 @@ class Dataset:
 class RunStart:
     """The first event: who runs what. `argv` is the program's own command line.
 
-    `first_epoch` is more than 0 where a checkpoint is resumed; `binding` says why the rank runs on its `affinity`.
+    `first_epoch` is more than 0 where a checkpoint is resumed; `binding` says why the rank runs on its `affinity`,
+    `step` whether its steps are compiled, and how they are launched.
     """
 
     kind: ClassVar[str] = "run_start"
@@ -72,6 +73,7 @@ class RunStart:
     versions: dict[str, str]
     first_epoch: int = 0
     binding: str | None = None
+    step: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""How a step is run: compiled, captured, or neither, and what is said about it."""
+
+import pytest
+import torch
+from torch import nn
+
+from training.common import compiler
+from training.common.assembly import assemble
+from training.common.errors import UserError
+from training.common.gang import Gang
+from training.common.optimizer import sgd
+from training.common.step import Snapshot
+from training.ssd.args import parse
+
+ALONE = Gang(0, 0, 1, 0, torch.device("cpu"), None)
+
+
+def make_assembly(*flags):
+    options = parse(["--data", "x", *flags]).common
+    return assemble(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
+        ALONE,
+        options,
+        mixed_precision=True,
+        dilated=False,
+        optimizer=lambda model, fused: sgd([{"params": list(model.parameters())}], 0.1, 0.9, fused),
+        loss=lambda model, inputs: model(inputs[0]).square().mean(),
+    )
+
+
+def test_on_the_cpu_nothing_is_compiled_or_captured_by_itself():
+    assembly = make_assembly()
+    assert assembly.how == "not compiled: the default on the CPU; kernels launched one by one"
+    assert assembly.training.graph is None
+    with pytest.raises(UserError, match="--cuda-graph: there is no GPU; leave it out"):
+        make_assembly("--cuda-graph")
+
+
+def test_a_gpu_without_a_c_compiler_or_pythons_headers_does_without_compilation(monkeypatch, tmp_path):
+    gpu = torch.device("cuda", 0)
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setenv("CC", "gcc")
+    assert compiler.why_not(gpu) == f"there is no {tmp_path}/Python.h (python3-dev has it)"
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compiler.why_not(gpu) == "there is no C compiler"
+
+
+def test_a_snapshot_puts_everything_back_in_its_place():
+    training = make_assembly().training
+    images = torch.randn(2, 3, 8, 8)
+    training.step((images,))
+    tensors = [*training.model.state_dict().values()]
+    tensors += [state["momentum_buffer"] for state in training.optimizer.state.values()]
+    before = [tensor.clone() for tensor in tensors]
+    snapshot = Snapshot(training)
+    training.set_learning_rate(0.5)
+    training.step((images,))
+    assert not all(map(torch.equal, tensors, before))
+    snapshot.restore()
+    assert all(map(torch.equal, tensors, before))
+    momenta = [state["momentum_buffer"] for state in training.optimizer.state.values()]
+    assert all(own is tensor for own, tensor in zip(momenta, tensors[-4:], strict=True))
+    assert training.optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_rate_that_a_graph_reads_is_changed_in_place():
+    training = make_assembly().training
+    (group,) = training.optimizer.param_groups
+    rate = group["lr"] = torch.tensor(0.1)
+    training.set_learning_rate(0.25)
+    assert group["lr"] is rate and rate.item() == 0.25
+
+
+def test_the_log_names_the_flag_that_keeps_a_step_from_being_compiled():
+    assert make_assembly("--no-compile").how.startswith("not compiled: --no-compile;")
