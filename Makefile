@@ -23,8 +23,12 @@ test: lint ## the whole test suite, set-up included; what CI runs
 	@$(IN_ENV) python -m pytest -q -m quick tests/faults
 	@$(IN_ENV) python -m pytest -q -n 3 --dist loadfile tests/e2e
 
-test-faults: setup ## every fault on 1, 2 and 4 hosts in network namespaces, and the table of how each ends (root; about 15 minutes)
+test-faults: setup ## every fault on 1, 2 and 4 hosts in network namespaces, and Airflow killed, stopped and restarted above them (root; about 25 minutes)
 	@$(IN_ENV) python -m pytest -q -m "not soak" tests/faults --matrix "$(HOME_DIR)/fault-matrix.md"
+	@$(IN_ENV) for nodes in 1 2 4; do \
+		echo "== Airflow's own ends, $$nodes nodes"; \
+		python -m pytest -q tests/e2e/test_stack.py tests/e2e/test_survival.py --nodes $$nodes || exit 1; \
+	done
 
 test-soak: setup ## faults at random moments, then launches back to back (root; about 40 minutes); SEED, FAULTS, LAUNCHES
 	@$(IN_ENV) python -m pytest -q -m soak tests/faults $(if $(SEED),--soak-seed $(SEED)) \

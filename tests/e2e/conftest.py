@@ -13,6 +13,10 @@ from world import CHECKOUT, World, make_world, python_with_stand_in
 from scaleout import settings
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nodes", type=int, default=2, help="of the cluster whose ranks are stand-ins, 1 to 4")
+
+
 @pytest.fixture(scope="session")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four frames to train on and two to validate on, in Cityscapes' layout."""
@@ -33,7 +37,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Iterator[Wo
 
 
 @pytest.fixture(scope="module")
-def fault_world(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Iterator[World]:
+def fault_world(tmp_path_factory: pytest.TempPathFactory, scenes: Path, pytestconfig: pytest.Config) -> Iterator[World]:
     """The same, but a stand-in program plays the launcher and its ranks, of `ssd` alone; leases are short."""
     root = tmp_path_factory.mktemp("faults")
     home, config_dir = root / "home", root / "include"
@@ -44,7 +48,7 @@ def fault_world(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Itera
     local.write_text(local.read_text() + "lease_s: 3\ngrace_s: 1\n")
     (home / "nas").mkdir(parents=True)
     (home / "nas" / "cityscapes").symlink_to(scenes)
-    yield from make_world(home, config_dir, python_with_stand_in(root / "bin"))
+    yield from make_world(home, config_dir, python_with_stand_in(root / "bin"), pytestconfig.getoption("--nodes"))
 
 
 @pytest.fixture

@@ -32,6 +32,25 @@ class Up:
     token: str
 
     @property
+    def form(self) -> dict[str, Any]:
+        """Of a sweep of one trial, on all nodes."""
+        return {"preset": "quick", "nodes": [len(self.world.nodes)], "length": {"steps": 2}, "window_steps": 1}
+
+    @property
+    def launch(self) -> str:
+        """The task that launches that trial."""
+        return f"r1_ssd_n{len(self.world.nodes)}_cold.launch"
+
+    @property
+    def on_all_nodes(self) -> str:
+        count = len(self.world.nodes)
+        return f"{count} node{'s' * (count > 1)}"
+
+    def attempt(self, number: int) -> str:
+        """The folder of that trial's attempt."""
+        return f"ssd-n{len(self.world.nodes)}-cold-r1-t{number}"
+
+    @property
     def rest(self) -> Rest:
         return self.stack.rest()
 

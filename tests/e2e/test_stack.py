@@ -8,7 +8,6 @@ import signal
 import stat
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
@@ -20,8 +19,6 @@ from world import World, wait_for
 from scaleout.local.processes import Daemon, runs
 
 ZONE = "Asia/Tokyo"
-LAUNCH = "r1_ssd_n2_cold.launch"
-FORM: dict[str, Any] = {"preset": "quick", "nodes": [2], "length": {"steps": 2}, "window_steps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,9 @@ def up(fault_world: World) -> Iterator[Up]:
     """
     missed = datetime.now(ZoneInfo(ZONE)) - timedelta(hours=2)
     with (fault_world.config_dir / "clusters" / "local.yaml").open("a") as out:
-        out.write(f'node_counts: [2]\ntimezone: {ZONE}\nnightly: "{missed.minute} {missed.hour} * * *"\n')
+        out.write(
+            f'node_counts: [{len(fault_world.nodes)}]\ntimezone: {ZONE}\nnightly: "{missed.minute} {missed.hour} * * *"\n'
+        )
     nightly = fault_world.config_dir / "presets" / "nightly.yaml"
     nightly.write_text(nightly.read_text().replace("rounds: 3", "rounds: 1"))  # as many slots as are needed
     with stack_up(fault_world) as up:
@@ -87,28 +86,29 @@ def test_unpausing_starts_no_sweep_for_the_night_that_was_missed(up: Up) -> None
 
 
 def test_a_sweep_triggered_with_a_form_is_green_and_its_results_are_there(up: Up) -> None:
-    run_id = up.trigger(FORM)
+    run_id = up.trigger(up.form)
     assert up.wait(run_id, 90) == "success", up.tasks(run_id)
     results = up.world.results()
     assert (results["run_id"], results["missing"]) == (run_id, [])
-    assert [(row["nodes"], row["status"]) for row in results["trials"]] == [(2, "succeeded")]
+    assert [(row["nodes"], row["status"]) for row in results["trials"]] == [(len(up.world.nodes), "succeeded")]
     assert (up.world.latest() / "report.html").exists()
-    assert "the stand-in launcher starts" in up.log(run_id, LAUNCH)
+    assert "the stand-in launcher starts" in up.log(run_id, up.launch)
     up.world.assert_nothing_is_left()
 
 
 def hanging(up: Up) -> str:
     """A sweep with a rank that hangs on each node."""
-    for node in ("node1", "node2"):
+    for node in up.world.nodes:
         up.world.behave(node, hang=True)
-    run_id = up.trigger(FORM)
-    folders = up.world.cluster.folder / "node2" / "home" / "scaleout" / "runs"
+    run_id = up.trigger(up.form)
+    last = up.world.nodes[-1]
+    folders = up.world.cluster.folder / last / "home" / "scaleout" / "runs"
 
     def rank_hangs() -> bool:
-        hanging = [log for log in folders.glob("*/ssd-n2-*/node2/log") if not log.with_name("exit.json").exists()]
+        hanging = [log for log in folders.glob(f"*/ssd-*/{last}/log") if not log.with_name("exit.json").exists()]
         return any("hangs" in log.read_text() for log in hanging)
 
-    wait_for(rank_hangs, 60, "the rank on node2")
+    wait_for(rank_hangs, 60, f"the rank on {last}")
     assert up.world.command("processes", run_id).returncode == 1
     return run_id
 
@@ -118,15 +118,15 @@ def assert_stopped_for_good(up: Up, run_id: str) -> None:
     wait_for(lambda: up.world.command("processes", run_id).returncode == 0, 15, "the ranks to end")
     assert up.wait(run_id, 60) == "failed"
     wait_for(lambda: up.tasks(run_id)["unlock"] == "success", 60, "the cluster to be given back")
-    assert up.tasks(run_id)[LAUNCH] == "failed" and up.tries(run_id, LAUNCH) == 1
+    assert up.tasks(run_id)[up.launch] == "failed" and up.tries(run_id, up.launch) == 1
     up.world.assert_nothing_is_left()
     (missing,) = up.world.results()["missing"]
-    assert missing == "ssd on 2 nodes, cold, round 1: stopped on request"
+    assert missing == f"ssd on {up.on_all_nodes}, cold, round 1: stopped on request"
 
 
 def test_a_launch_that_is_marked_failed_leaves_no_rank_and_fails_the_sweep(up: Up) -> None:
     run_id = hanging(up)
-    up.ask("PATCH", f"{DAG}/dagRuns/{quote(run_id)}/taskInstances/{LAUNCH}", {"new_state": "failed"})
+    up.ask("PATCH", f"{DAG}/dagRuns/{quote(run_id)}/taskInstances/{up.launch}", {"new_state": "failed"})
     assert_stopped_for_good(up, run_id)
 
 
@@ -138,16 +138,16 @@ def test_a_sweep_that_is_marked_failed_leaves_no_rank_and_gives_the_cluster_back
 
 def test_a_launch_that_is_cleared_while_it_runs_is_stopped_and_launched_anew(up: Up) -> None:
     run_id = hanging(up)
-    for node in ("node1", "node2"):
+    for node in up.world.nodes:
         up.world.behave(node)
     up.ask(
         "POST",
         f"{DAG}/clearTaskInstances",
-        {"dry_run": False, "dag_run_id": run_id, "task_ids": [LAUNCH], "only_failed": False},
+        {"dry_run": False, "dag_run_id": run_id, "task_ids": [up.launch], "only_failed": False},
     )
     assert up.wait(run_id, 90) == "success", up.tasks(run_id)
     (row,) = up.world.results()["trials"]
-    assert (row["trial"], row["notes"]) == ("ssd-n2-cold-r1-t2", ["try 1: stopped on request"])
+    assert (row["trial"], row["notes"]) == (up.attempt(2), ["try 1: stopped on request"])
     assert json.loads((up.world.newest() / "sweep.json").read_text())["stopped"] is None
     up.world.assert_nothing_is_left()
 

@@ -8,7 +8,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
@@ -19,9 +18,6 @@ from scaleout.local.airflow_home import airflow
 from scaleout.local.processes import Daemon, runs
 from scaleout.local.stack import API_SERVER, COMMANDS, SCHEDULER
 
-FORM: dict[str, Any] = {"preset": "quick", "nodes": [2], "length": {"steps": 2}, "window_steps": 1}
-LAUNCH, FIRST_TRY = "r1_ssd_n2_cold.launch", "ssd-n2-cold-r1-t1"
-NODES = ("node1", "node2")
 # How soon Airflow notices deaths; its defaults are minutes.
 NOTICES = {
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "2",
@@ -51,21 +47,21 @@ def run_id(up: Up) -> str:
 def set_lease(world: World, lease_s: float | None) -> None:
     path = world.config_dir / "clusters" / "local.yaml"
     lines = [line for line in path.read_text().splitlines() if not line.startswith(("lease_s", "node_counts"))]
-    path.write_text("\n".join([*lines, "node_counts: [2]", f"lease_s: {json.dumps(lease_s)}", ""]))
+    path.write_text("\n".join([*lines, f"node_counts: [{len(world.nodes)}]", f"lease_s: {json.dumps(lease_s)}", ""]))
 
 
 def go_on(up: Up) -> None:
-    for node in NODES:
+    for node in up.world.nodes:
         up.world.behave(node)
 
 
 def triggered(up: Up) -> str:
-    """A sweep whose ranks talk on both nodes."""
-    for node in NODES:
+    """A sweep whose ranks talk on all nodes."""
+    for node in up.world.nodes:
         up.world.behave(node, talk=True)
         (up.world.cluster.folder / node / "home" / "launches").unlink(missing_ok=True)
-    run_id = up.trigger(FORM)
-    wait_for(lambda: all(said(up, node) > 5 for node in NODES), 90, "ranks that talk on both nodes")
+    run_id = up.trigger(up.form)
+    wait_for(lambda: all(said(up, node) > 5 for node in up.world.nodes), 90, "ranks that talk on all nodes")
     return run_id
 
 
@@ -95,19 +91,19 @@ def worker_and_task(up: Up) -> tuple[psutil.Process, psutil.Process]:
 
 
 def wait_for_pick_up(up: Up, run_id: str, times: int, seconds: float) -> None:
-    path = up.world.newest() / FIRST_TRY / "launch.json"
+    path = up.world.newest() / up.attempt(1) / "launch.json"
     wait_for(
         lambda: len(json.loads(path.read_text())["picked_up_wall_s"]) == times, seconds, "the gang to be picked up"
     )
-    assert up.tasks(run_id)[LAUNCH] == "running"
-    assert [up.world.launches(node) for node in NODES] == [[FIRST_TRY]] * 2
+    assert up.tasks(run_id)[up.launch] == "running"
+    assert [up.world.launches(node) for node in up.world.nodes] == [[up.attempt(1)]] * len(up.world.nodes)
 
 
 def test_a_killed_task_is_retried_and_picks_its_gang_up(up: Up, run_id: str) -> None:
     _, task = worker_and_task(up)
     os.kill(task.pid, signal.SIGKILL)
     wait_for_pick_up(up, run_id, 1, 60)
-    assert up.tries(run_id, LAUNCH) == 2
+    assert up.tries(run_id, up.launch) == 2
 
 
 def test_a_killed_worker_takes_its_task_with_it_and_the_gang_is_picked_up(up: Up, run_id: str) -> None:
@@ -159,14 +155,14 @@ def test_an_api_server_that_is_away_ends_the_attempt_and_not_the_gang(up: Up, ru
 def test_after_all_that_the_results_are_green_and_the_last_attempt_has_the_whole_log(up: Up, run_id: str) -> None:
     go_on(up)
     assert up.wait(run_id, 90) == "success", up.tasks(run_id)
-    assert [up.world.launches(node) for node in NODES] == [[FIRST_TRY]] * 2
+    assert [up.world.launches(node) for node in up.world.nodes] == [[up.attempt(1)]] * len(up.world.nodes)
     (row,) = up.world.results()["trials"]
-    assert (row["status"], row["trial"]) == ("succeeded", FIRST_TRY)
+    assert (row["status"], row["trial"]) == ("succeeded", up.attempt(1))
     assert row["notes"] == ["picked up 5 times after the orchestrator had died"]
     assert "picked up 5 times after the orchestrator had died" in up.world.command("show").stdout
-    log = up.log(run_id, LAUNCH, up.tries(run_id, LAUNCH))
+    log = up.log(run_id, up.launch, up.tries(run_id, up.launch))
     assert "went on without an orchestrator" in log
-    for node in NODES:
+    for node in up.world.nodes:
         (count,) = re.findall(rf"\[{node}\] the stand-in has said (\d+) lines", log)
         lines = Counter(map(int, re.findall(rf"\[{node}\] line (\d+) of the stand-in", log)))
         assert lines == Counter(range(1, int(count) + 1))
@@ -181,17 +177,19 @@ def test_when_the_lease_ran_out_meanwhile_a_clean_try_takes_the_gangs_place(up: 
     flushes = flushed(up)
     _, task = worker_and_task(up)
     os.kill(task.pid, signal.SIGKILL)
-    wait_for(lambda: all(len(up.world.launches(node)) == 2 for node in NODES), 90, "a second launch")
+    wait_for(lambda: all(len(up.world.launches(node)) == 2 for node in up.world.nodes), 90, "a second launch")
     go_on(up)
     assert up.wait(run_id, 90) == "success", up.tasks(run_id)
-    assert [up.world.launches(node) for node in NODES] == [[FIRST_TRY, "ssd-n2-cold-r1-t2"]] * 2
+    assert [up.world.launches(node) for node in up.world.nodes] == [[up.attempt(1), up.attempt(2)]] * len(
+        up.world.nodes
+    )
     assert flushed(up) == flushes + 1
     (row,) = up.world.results()["trials"]
-    assert (row["status"], row["trial"]) == ("succeeded", "ssd-n2-cold-r1-t2")
+    assert (row["status"], row["trial"]) == ("succeeded", up.attempt(2))
     (note,) = row["notes"]
     assert note.startswith("try 1: abandoned: node") and note.endswith("nobody renewed the lease for 2 s")
     records = [json.loads(path.read_text()) for path in sorted(up.world.newest().glob("ssd-*/launch.json"))]
     ports = {re.search(r"--master_port=(\d+)", record["commands"]["node1"])[1] for record in records}
     assert len(records) == len(ports) == 2
-    assert (up.world.newest() / "ssd-n2-cold-r1-t2" / "caches.json").exists()
+    assert (up.world.newest() / up.attempt(2) / "caches.json").exists()
     up.world.assert_nothing_is_left()

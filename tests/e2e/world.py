@@ -30,6 +30,10 @@ class World:
     cluster: LocalCluster
     config_dir: Path
 
+    @property
+    def nodes(self) -> list[str]:
+        return [node.name for node in self.cluster.cluster.nodes]
+
     def start(self, conf: dict[str, Any], **environment: str) -> subprocess.Popen[str]:
         """`airflow dags test` in a process group of its own, as a terminal would start it."""
         environment_file = shlex.quote(str(self.home / "env.sh"))
@@ -110,16 +114,33 @@ def end_group(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def make_world(home: Path, config_dir: Path, node_python: Path) -> Iterator[World]:
+def make_world(home: Path, config_dir: Path, node_python: Path, nodes: int = 2) -> Iterator[World]:
+    """A world of `nodes` nodes, where the configuration has two."""
     environment = {**os.environ, "SCALEOUT_HOME": str(home), "SCALEOUT_VENVS": str(settings.node_python().parents[2])}
     base = Path(sys.base_prefix) / "bin" / "python3.11"
     subprocess.run([str(base), str(CHECKOUT / "tools" / "setup.py")], env=environment, check=True)
-    cluster = LocalCluster(files.load_cluster("local"), home / "cluster", home / "nas", node_python)
+    found = files.load_cluster("local")
+    if nodes != len(found.nodes):
+        names = [f"node{k}" for k in range(1, nodes + 1)]
+        local = config_dir / "clusters" / "local.yaml"
+        local.write_text(_with_nodes(local.read_text(), names))
+        like = found.nodes[0]
+        others = [like.model_copy(update={"name": name, "connection": f"scaleout_{name}"}) for name in names]
+        found = found.model_copy(update={"nodes": others})
+    cluster = LocalCluster(found, home / "cluster", home / "nas", node_python)
     try:
         cluster.up(print)
         yield World(home, cluster, config_dir)
     finally:
         cluster.down(print)
+
+
+def _with_nodes(cluster: str, names: list[str]) -> str:
+    """A cluster file with these nodes in place of its own."""
+    lines = [line for line in cluster.splitlines(keepends=True) if not line.startswith("  - {name: node")]
+    at = lines.index("nodes:\n") + 1
+    lines[at:at] = [f"  - {{name: {name}, connection: scaleout_{name}}}\n" for name in names]
+    return "".join(lines)
 
 
 def python_with_stand_in(folder: Path) -> Path:
