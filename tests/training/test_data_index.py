@@ -173,6 +173,94 @@ def test_any_coco_file_gives_what_a_plain_reading_gives(
     assert as_lists(index) == plain(written)
 
 
+numbers = ["0", "-0", "7", "2.5", "1e-400", "1e400", "5e-324", "NaN", "-Infinity", str(2**63), str(10**320), "true"]
+unusual = st.sampled_from([*numbers, '""', '"7"', '"\\ud800"', '"a\\u0000"', '"a\\n"', "[]", "[0, 0, 1]", "{}", "null"])
+box = st.lists(st.sampled_from(numbers), min_size=4, max_size=4).map(lambda sides: f"[{', '.join(sides)}]")
+
+
+def record_text(members: dict[str, str], draw: st.DrawFn) -> str:
+    """A record whose members are JSON; one may be missing or unusual, or stand there twice."""
+    keys = list(members)
+    changes = [(key, draw(unusual | box)) for key in draw(st.lists(st.sampled_from(keys), max_size=1))]
+    order = draw(st.permutations([*members.items(), *changes, *draw(st.lists(st.just(("\\ud800", "1")), max_size=1))]))
+    missing = draw(st.sampled_from([*([None] * 20), *keys]))
+    return ", ".join(f'"{key}": {text}' for key, text in order if key != missing)
+
+
+@st.composite
+def odd(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """Images and annotations, each as the text inside its braces, most of them sound."""
+    image = {"id": "1", "file_name": '"a"', "width": "100", "height": "50"}
+    annotation = {"id": "5", "image_id": "1", "category_id": "5", "bbox": "[1, 2, 30, 40.5]", "iscrowd": "0"}
+    images = [record_text(image | {"id": str(number)}, draw) for number in range(1, draw(st.integers(2, 3)))]
+    return images, [record_text(annotation, draw) for _ in range(draw(st.integers(1, 4)))]
+
+
+def outcome(images: list[str], annotations: list[str], member: str) -> dict[str, Any] | str:
+    """The index of a file whose records have one more member, or the sentence that refuses it."""
+    lists = [", ".join(f"{{{text}, {member}}}" for text in texts) for texts in (images, annotations)]
+    categories = '[{"id": 5, "name": "car"}]'
+    written = f'{{"images": [{lists[0]}], "annotations": [{lists[1]}], "categories": {categories}}}'
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "instances.json", written)
+        try:
+            return as_lists(build_index(path, 1, 200)[0])
+        except UserError as error:
+            return str(error).replace(folder, "")
+
+
+@settings(max_examples=300, deadline=None)
+@given(records=odd())
+def test_quick_and_careful_reading_tell_the_same_of_odd_records(records: tuple[list[str], list[str]]) -> None:
+    """NaN is no JSON, yet has always been read; only careful reading does."""
+    assert outcome(*records, '"more": 0') == outcome(*records, '"more": NaN')
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        '"more": NaN',
+        '"\\ud800": "\\udc00"',
+        '"bbox": [2, 2, 2, 2.0000000000000000000000000001]',
+        '"\\u0062box": [3, 3, 3, 123456789012345678901234567890]',
+        '"iscrowd": [NaN]',
+        '"iscrowd": ""',
+        '"iscrowd": 1e-400',
+        '"iscrowd": {"\\ud800": 0}',
+        '"iscrowd": 111111111111111111111111111111',
+        f'"more": {"7" * 4300}',
+        f'"more": {"[" * 200}{"]" * 200}',
+    ],
+)
+def test_members_that_are_unusual_are_read_as_ever(annotations: Path, member: str) -> None:
+    written = annotations.read_text().replace('"category_id": 2,', f'"category_id": 2, "bbox": [1, 1, 1, 1], {member},')
+    write(annotations, written.replace(', "bbox": [90, 40, 30, 30]', "").replace(', "bbox": [10, 20, 30, 10]', ""))
+    for block_bytes in (60, 1 << 20):
+        assert as_lists(build_index(annotations, 1, block_bytes)[0]) == plain(annotations.read_text())
+
+
+@pytest.mark.parametrize(
+    ("member", "sentence"),
+    [
+        (b'"more": "\xff"', "is not JSON: it is not UTF-8 in the "),
+        (b'"\xed\xa0\x80": 0', "is not JSON: it is not UTF-8 in the "),
+        (b'"more": ' + b"7" * 4301, r"is not JSON that can be read: Exceeds the limit \(4300 digits\)"),
+        (b'"more": ' + b"[" * 5000 + b"]" * 5000, "is not JSON that can be read: maximum recursion depth exceeded"),
+        (b'"more": "\t"', "is not JSON: Invalid control character at in the "),
+        (b'"more": 01', "is not JSON: Expecting ',' delimiter in the "),
+        (b'"more": [1,]', "is not JSON: Expecting value in the "),
+        (b'"more": tru', "is not JSON: Expecting value in the "),
+    ],
+)
+def test_members_that_are_broken_are_refused_though_nothing_uses_them(
+    annotations: Path, member: bytes, sentence: str
+) -> None:
+    annotations.write_bytes(annotations.read_bytes().replace(b'"category_id": 5', b'"category_id": 5, ' + member))
+    for block_bytes in (60, 1 << 20):
+        with pytest.raises(UserError, match=sentence):
+            build_index(annotations, 1, block_bytes)
+
+
 def test_parsing_by_several_processes_gives_the_same(annotations: Path) -> None:
     assert as_lists(build_index(annotations, 3, 100)[0]) == plain(annotations.read_text())
 

@@ -8,12 +8,14 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from training.data.errors import DataError
-from training.data.json_blocks import BLOCK_BYTES, Block, Outline, outline
+from training.data.json_blocks import BLOCK_BYTES, Block, Outline, Record, outline
 from training.data.workers import map_ordered
 
 _SMALLEST_SIDE_PIXELS = 0.1  # DALI's readers.coco drops smaller boxes (size_threshold)
@@ -46,6 +48,28 @@ class Index:
     def name(self, place: int) -> str:
         """The file name at a place of `name_offsets`."""
         return bytes(self.names[self.name_offsets[place] : self.name_offsets[place + 1]]).decode("utf-8", _SURROGATES)
+
+
+_Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_Pixels = Annotated[float, Meta(gt=0)]
+
+
+class _Image(msgspec.Struct, gc=False):
+    """What is used of an image of the file; what does not fit has an `_image_problem`."""
+
+    id: _Id
+    file_name: Annotated[str, Meta(pattern=r"\A[^\0]+\Z")]
+    width: _Pixels
+    height: _Pixels
+
+
+class _Object(msgspec.Struct, gc=False):
+    """What is used of an annotation of the file; what does not fit has an `_object_problem`."""
+
+    image_id: _Id
+    category_id: _Id
+    bbox: tuple[float, float, float, float]
+    iscrowd: Any = None
 
 
 @dataclass(frozen=True)
@@ -131,43 +155,34 @@ def _parsed(reduce: Callable[[Block], Any], path: Path, blocks: list[Block], wor
 
 
 def _images(block: Block) -> _Images:
-    records = block.parse()
-    if problem := next(filter(None, map(_image_problem, records)), None):
-        raise _refusal(block.path, problem)
+    records = _records(block, _Image, _image_problem)
     return _Images(
-        np.array([record["id"] for record in records], np.int64),
-        np.array([(record["width"], record["height"]) for record in records], np.float64).reshape(-1, 2),
-        [record["file_name"].encode("utf-8", _SURROGATES) for record in records],
+        np.array([record.id for record in records], np.int64),
+        np.array([(record.width, record.height) for record in records], np.float64).reshape(-1, 2),
+        [record.file_name.encode("utf-8", _SURROGATES) for record in records],
     )
 
 
 def _objects(block: Block) -> _Objects:
-    records = block.parse()
-    try:
-        images = [record["image_id"] for record in records]
-        categories = [record["category_id"] for record in records]
-        boxes = [record["bbox"] for record in records]
-        sides = list(chain.from_iterable(boxes))
-        kinds = [set(map(type, values)) for values in (images, categories, boxes, sides)]
-        objects = _Objects(
-            np.array(images, np.int64),
-            np.array(categories, np.int64),
-            np.array(sides, np.float64).reshape(-1, 4),
-            np.array([bool(record.get("iscrowd")) for record in records], np.bool_),
-        )
-        # In bulk: one record at a time takes longer than parsing it.
-        fine = (
-            kinds[0] | kinds[1] <= {int}
-            and kinds[2] <= {list}
-            and kinds[3] <= {int, float}
-            and set(map(len, boxes)) <= {4}
-            and np.isfinite(objects.boxes).all()
-        )
-    except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
-        fine = False
-    if not fine:
-        raise _refusal(block.path, next(filter(None, map(_object_problem, records))))
-    return objects
+    records = _records(block, _Object, _object_problem)
+    sides = chain.from_iterable([record.bbox for record in records])
+    return _Objects(
+        np.array([record.image_id for record in records], np.int64),
+        np.array([record.category_id for record in records], np.int64),
+        np.fromiter(sides, np.float64, 4 * len(records)).reshape(-1, 4),
+        np.array([bool(record.iscrowd) for record in records], np.bool_),
+    )
+
+
+def _records(block: Block, kind: type[Record], problem: Callable[[Any], str | None]) -> list[Record]:
+    """The elements of a block. Raises DataError with the first problem that one has."""
+    if (records := block.parse_as(kind)) is not None:
+        return records
+    parsed = block.parse()
+    if found := next(filter(None, map(problem, parsed)), None):
+        raise _refusal(block.path, found)
+    used = [{key: record[key] for key in kind.__struct_fields__ if key in record} for record in parsed]
+    return msgspec.convert(used, list[kind])
 
 
 def _category_problem(record: Any) -> str | None:
