@@ -114,7 +114,8 @@ def test_no_training_environment_on_a_node(faults: World, own_config: Path) -> N
     refused(
         faults,
         QUICK,
-        "has no torch, torchvision, psutil, nvidia-dali-cuda*: install requirements/node.lock there",
+        "has no torch, torchvision, cityscapesscripts, msgspec, psutil, pycocotools, nvidia-dali-cuda*: "
+        "install requirements/node.lock there",
         **chosen,
     )
     chosen = with_local(own_config, "python: /usr/bin/python3 ", "python: /no/such/python3 ")

@@ -41,7 +41,7 @@ class Source:
         return Batch((torch.full((BATCH, 3), value),), BATCH, int(self._step % self.steps_per_pass == 0))
 
     def usage(self):
-        return Usage(7, 700, 600, 8)
+        return Usage(7, 700, 600, 8, 0.5)
 
     def close(self):
         self.closed = True

@@ -149,6 +149,7 @@ def test_files_are_counted_once_however_often_they_are_read(layout, loader, kind
     assert usage.distinct_bytes == sum((layout.images / f"ulm/ulm_{i:06d}.png").stat().st_size for i in range(5))
     assert usage.first_pass_distinct_bytes == usage.distinct_bytes
     assert 0 < usage.prefetched_images <= 12
+    assert usage.file_wait_s is None if kind == "torch" else 0 < usage.file_wait_s < 60
 
 
 @pytest.mark.parametrize("kind", LOADERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -68,6 +69,7 @@ class DaliLoader:
         self._read: deque[tuple[Plan, list[list[Future[Content]]]]] = deque()  # not given to DALI yet
         self._decoded: deque[tuple[Plan, list[int]]] = deque()  # given to DALI, not handed out yet
         self._ledger = Ledger(planner.items, first_epoch)
+        self._file_wait_s = 0.0
         self._graph = graph
         pipeline = Pipeline(
             batch_size=sampler.batch_per_gpu,
@@ -99,7 +101,7 @@ class DaliLoader:
     def usage(self) -> Usage:
         """`prefetched_images`: of the batches being read or decoded."""
         plans = [plan for plan, _ in (*self._read, *self._decoded)]
-        return self._ledger.usage(prefetched_images=sum(len(plan.image_ids) for plan in plans))
+        return self._ledger.usage(sum(len(plan.image_ids) for plan in plans), self._file_wait_s)
 
     def close(self) -> None:
         self._reader.close()
@@ -110,7 +112,9 @@ class DaliLoader:
             plan = self._planner.plan(next(self._shares))
             self._read.append((plan, [self._reader.start(files) for files in plan.files]))
         plan, reads = self._read.popleft()
+        asked = time.perf_counter()
         contents = [[read.result() for read in column] for column in reads]
+        self._file_wait_s += time.perf_counter() - asked
         sizes = [sum(len(content) for content in sample) for sample in zip(*contents, strict=True)]
         self._decoded.append((plan, sizes))
         return *contents, *(getattr(plan.arguments, name) for name in self._graph.arguments)

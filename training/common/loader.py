@@ -29,13 +29,15 @@ class Usage:
     """What a loader has read. `distinct_*` are the files of the batches handed out, in all or in the first pass: each
     once on its machine, see Ledger.
 
-    `prefetched_images` is how many more it may have read ahead.
+    `prefetched_images` is how many more it may have read ahead. `file_wait_s` is the part of the wait for batches in which
+    files were not read yet, None where that cannot be told.
     """
 
     distinct_files: int
     distinct_bytes: int
     first_pass_distinct_bytes: int
     prefetched_images: int
+    file_wait_s: float | None = None
 
 
 class Loader(Protocol):
@@ -128,10 +130,11 @@ class Ledger:
             self._first_pass_bytes += size * (share.epoch == self.first_epoch)
         self._seen[machine_items] = True
 
-    def usage(self, prefetched_images: int) -> Usage:
+    def usage(self, prefetched_images: int, file_wait_s: float | None = None) -> Usage:
         return Usage(
             distinct_files=self._files,
             distinct_bytes=self._bytes,
             first_pass_distinct_bytes=self._first_pass_bytes,
             prefetched_images=prefetched_images,
+            file_wait_s=file_wait_s,
         )

@@ -13,6 +13,7 @@ from training.common.clocks import GpuIdle, gpu_memory_bytes, host_memory_bytes,
 from training.common.errors import TrainingError
 from training.common.gang import Gang
 from training.common.length import Length
+from training.common.limits import input_limit
 from training.common.loader import Batch, Loader
 from training.common.report import Report
 from training.common.step import Training
@@ -27,7 +28,8 @@ class Loop:
 
     `learning_rate` gives the rate for a step (from 0) of an epoch. A window begins where the one before it ended, so the
     windows' times add up to the trial's. `after_epoch` (validation, checkpoints) is called after every whole epoch and
-    tells whether it did anything; the clock stands still meanwhile. `record` is told of every batch.
+    tells whether it did anything; the clock stands still meanwhile. `record` is told of every batch. `jpeg`: so are the
+    images encoded.
     """
 
     training: Training
@@ -41,6 +43,7 @@ class Loop:
     first_epoch: int = 0
     after_epoch: Callable[[int], bool] = lambda _: False
     record: Callable[[int, int, Batch], None] = lambda *_: None
+    jpeg: bool = False
 
     _steps: int = field(default=0, init=False)
     _images: int = field(default=0, init=False)
@@ -49,6 +52,7 @@ class Loop:
     _pass_images: int = field(default=0, init=False)
     _pass_padded: int = field(default=0, init=False)
     _paused_bytes: int = field(default=0, init=False)
+    _data_wait_s: float = field(default=0.0, init=False)
 
     def run(self) -> None:
         """Runs the trial from ClockStart to ClockStop. Raises TrainingError on every rank if any loss is not finite."""
@@ -116,6 +120,7 @@ class Loop:
                 f"another rank's loss stopped being finite by step {self._steps - 1}: training has diverged"
             )
         self._images += images
+        self._data_wait_s += data_wait_s
         self._pass_images += images
         window = Window(
             pass_index=self._pass,
@@ -177,21 +182,23 @@ class Loop:
 
     def _stop(self, seconds: float) -> None:
         usage = self.loader.usage()
-        self.write(
-            ClockStop(
-                steps=self._steps,
-                images=self._images,
-                seconds=seconds,
-                distinct_files=usage.distinct_files,
-                distinct_bytes=usage.distinct_bytes,
-                first_pass_distinct_bytes=usage.first_pass_distinct_bytes,
-                prefetched_images=usage.prefetched_images,
-                read_bytes=self._read_bytes,
-            )
+        clock = ClockStop(
+            steps=self._steps,
+            images=self._images,
+            seconds=seconds,
+            distinct_files=usage.distinct_files,
+            distinct_bytes=usage.distinct_bytes,
+            first_pass_distinct_bytes=usage.first_pass_distinct_bytes,
+            prefetched_images=usage.prefetched_images,
+            read_bytes=self._read_bytes,
+            file_wait_s=usage.file_wait_s,
         )
+        self.write(clock)
         self.report.end()
         rate = self._images * self.gang.world_size / seconds
         self.report.say(f"done: {self._steps} steps in {seconds:.1f} s, {rate:.1f} images/s over all ranks")
+        if limit := input_limit(clock, self._data_wait_s, self.jpeg):
+            self.report.say(limit)
         self.report.log([], {"total time": seconds})
 
     def _proposal(self, seconds: float) -> int:

@@ -76,7 +76,7 @@ class Recipe(Protocol):
     """What a program trains: its model, data, loss and rates. Building one opens no image.
 
     `epochs` is where the training ends; `mixed_precision` what `--precision auto` means on a GPU, `dilated`
-    whether the model has dilated convolutions.
+    whether the model has dilated convolutions, `jpeg` whether the images are JPEG.
     """
 
     program: str
@@ -87,6 +87,9 @@ class Recipe(Protocol):
     steps_per_pass: int
     mixed_precision: bool
     dilated: bool
+
+    @property
+    def jpeg(self) -> bool: ...
 
     def dataset(self) -> Dataset: ...
 
@@ -150,6 +153,7 @@ def train(recipe: Recipe, place: Place, how_long: Length, write: Write, benchmar
             report=report,
             first_epoch=place.first_epoch,
             after_epoch=lambda epoch: after_epoch(assembly, epoch),
+            jpeg=recipe.jpeg,
         )
         if options.record_images and options.events:
             loop.record = image_record(options.events / rank_folder(gang.rank))

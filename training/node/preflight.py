@@ -23,6 +23,7 @@ PACKAGES = (
     "nvidia-dali-cuda130",
     "cityscapesscripts",
     "pycocotools",
+    "msgspec",
     "numpy",
     "psutil",
 )

@@ -89,6 +89,10 @@ class SegmentationRecipe:
     def mixed_precision(self) -> bool:
         return self.options.mixed_precision
 
+    @property
+    def jpeg(self) -> bool:
+        return self.data.listing.has_jpeg
+
     def dataset(self) -> Dataset:
         images = len(self.data)
         return Dataset(
@@ -153,7 +157,7 @@ class SegmentationRecipe:
         def dali_graph() -> object:
             from training.segmentation.pipeline import graph
 
-            return graph(gang.device, options.crop, antialias, self.data.listing.has_jpeg)
+            return graph(gang.device, options.crop, antialias, self.jpeg)
 
         planner = Planner(self.data, self.centroids, ranges)
         return open_loader(place, sampler, planner, synthetic, torch_load, dali_graph)

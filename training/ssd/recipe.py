@@ -78,6 +78,10 @@ class SsdRecipe:
     def mixed_precision(self) -> bool:
         return self.options.mixed_precision
 
+    @property
+    def jpeg(self) -> bool:
+        return self.annotations.name(0).lower().endswith((".jpg", ".jpeg"))
+
     def dataset(self) -> Dataset:
         images = len(self.annotations)
         return Dataset(
@@ -130,8 +134,7 @@ class SsdRecipe:
         def dali_graph() -> object:
             from training.ssd.pipeline import graph
 
-            jpeg = self.annotations.name(0).lower().endswith((".jpg", ".jpeg"))
-            return graph(place.gang.device, antialias, jpeg)
+            return graph(place.gang.device, antialias, self.jpeg)
 
         planner = Planner(self.layout.images, self.annotations)
         return open_loader(place, sampler, planner, synthetic, torch_load, dali_graph)

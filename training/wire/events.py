@@ -168,6 +168,8 @@ class ClockStop:
     those of the first pass: each once on its machine (boot id), for the first of its ranks that consumes it.
 
     `read_bytes` is the same counter as at the start of the clock; read-ahead and prefetched batches are in it.
+    `file_wait_s` is the part of the windows' `data_wait_s` in which files were not read yet, null where the loader cannot
+    tell.
     """
 
     kind: ClassVar[str] = "clock_stop"
@@ -179,6 +181,7 @@ class ClockStop:
     first_pass_distinct_bytes: int
     prefetched_images: int
     read_bytes: int | None
+    file_wait_s: float | None = None
 
 
 @dataclass(frozen=True)
