@@ -64,6 +64,17 @@ def test_a_snapshot_puts_everything_back_in_its_place():
     assert training.optimizer.param_groups[0]["lr"] == 0.1
 
 
+def test_momentum_of_a_warm_up_becomes_zero_in_its_place_where_a_graph_reads_it():
+    training, images = make_assembly().training, torch.randn(2, 3, 8, 8)
+    snapshot = Snapshot(training)
+    training.step((images,))
+    made = [state["momentum_buffer"] for state in training.optimizer.state.values()]
+    assert len(made) == 4 and any(momentum.any() for momentum in made)
+    snapshot.restore()
+    kept = [state["momentum_buffer"] for state in training.optimizer.state.values()]
+    assert all(own is tensor and not own.any() for own, tensor in zip(kept, made, strict=True))
+
+
 def test_a_rate_that_a_graph_reads_is_changed_in_place():
     training = make_assembly().training
     (group,) = training.optimizer.param_groups

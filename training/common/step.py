@@ -94,9 +94,8 @@ class Snapshot:
     def _restore_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
-        for parameter, state in list(optimizer.state.items()):
-            if parameter not in self._optimizer:
-                del optimizer.state[parameter]  # it had none before its first step
-                continue
-            for name, value in self._optimizer[parameter].items():
-                state[name].copy_(value)
+        for parameter, state in optimizer.state.items():
+            before = self._optimizer.get(parameter, {})
+            for name, value in state.items():
+                if isinstance(value, Tensor):  # of 0 where there was none: so do these optimisers begin
+                    value.copy_(before[name]) if name in before else value.zero_()
