@@ -1,9 +1,10 @@
 """How much of DALI's bare decoding speed the whole SSD input keeps, on the same cores, in one run.
 
-    python benchmarks/ssd_input.py [--data DIR] [--seconds 3] [--repeats 9] [--batch 4] [--threads 2]
+    python benchmarks/ssd_input.py [--data DIR] [--seconds 3] [--repeats 9] [--batch 4] [--threads 2] [--gpu]
 
 DIR is a prepared set (annotations/, train2017/); without it, generated street scenes of 2048x1024 px are prepared in a
-temporary folder. The kinds take turns; medians of rates and of the turns' ratios are printed.
+temporary folder. The kinds take turns; medians of rates and of the turns' ratios are printed. With `--gpu` both work for a
+GPU, which decodes the JPEG itself.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from training.ssd.annotations import Annotations, open_annotations
 from training.ssd.pipeline import graph
 from training.ssd.planner import Planner
 
-CPU = Gang(0, 0, 1, 0, torch.device("cpu"), None)
 JPEG_QUALITY = 92
 
 
@@ -53,10 +53,11 @@ def _compare(name: str, data: Path, options: argparse.Namespace) -> None:
     files = [data / "train2017" / annotations.name(index) for index in range(len(annotations))]
     sizes = [path.stat().st_size for path in files]
     print(f"{name}: {len(files)} images, mean {statistics.mean(sizes) / 1e6:.2f} MB, {options.threads} threads")
+    jpeg = name == "JPEG"
     sources: dict[str, Callable[[], object]] = {
-        "bare decode": _bare(files, options),
-        "SSD, antialiased": _ssd(data, annotations, True, options),
-        "SSD, --no-antialias": _ssd(data, annotations, False, options),
+        "bare decode": _bare(files, jpeg, options),
+        "SSD, antialiased": _ssd(data, annotations, True, jpeg, options),
+        "SSD, --no-antialias": _ssd(data, annotations, False, jpeg, options),
     }
     rates: dict[str, list[float]] = {kind: [] for kind in sources}
     for _ in range(options.repeats):
@@ -72,21 +73,26 @@ def _compare(name: str, data: Path, options: argparse.Namespace) -> None:
         )
 
 
-def _bare(files: list[Path], options: argparse.Namespace) -> Callable[[], object]:
-    pipeline = Pipeline(batch_size=options.batch, num_threads=options.threads, device_id=None, prefetch_queue_depth=2)
+def _bare(files: list[Path], jpeg: bool, options: argparse.Namespace) -> Callable[[], object]:
+    device_id = 0 if options.gpu else None
+    pipeline = Pipeline(options.batch, options.threads, device_id, prefetch_queue_depth=2)
+    device = "mixed" if options.gpu and jpeg else "cpu"
     with pipeline:
         encoded, _ = fn.readers.file(files=[str(path) for path in files], random_shuffle=True, dont_use_mmap=True)
-        pipeline.set_outputs(fn.decoders.image(encoded, device="cpu", output_type=types.RGB).shape())
+        pipeline.set_outputs(fn.decoders.image(encoded, device=device, output_type=types.RGB).shape())
     batches = DALIGenericIterator([pipeline], ["shapes"], size=-1, last_batch_policy=LastBatchPolicy.FILL)
     return lambda: next(batches)
 
 
-def _ssd(data: Path, annotations: Annotations, antialias: bool, options: argparse.Namespace) -> Callable[[], object]:
+def _ssd(
+    data: Path, annotations: Annotations, antialias: bool, jpeg: bool, options: argparse.Namespace
+) -> Callable[[], object]:
+    device = torch.device("cuda", 0) if options.gpu else torch.device("cpu")
     loader = DaliLoader(
         Sampler(len(annotations), 0, 1, options.batch, seed=1),
         Planner(data / "train2017", annotations),
-        CPU,
-        graph(CPU.device, antialias, jpeg=False),
+        Gang(0, 0, 1, 0, device, None),
+        graph(device, antialias, jpeg),
         options.threads,
     )
     return loader.next_batch
@@ -96,11 +102,18 @@ def _rate(next_batch: Callable[[], object], options: argparse.Namespace) -> floa
     """Images/s after as many batches as the queues may hold from the turn before."""
     for _ in range(4):
         next_batch()
+    _finish(options)
     batches, started = 0, time.perf_counter()
     while time.perf_counter() - started < options.seconds:
         next_batch()
         batches += 1
+    _finish(options)
     return batches * options.batch / (time.perf_counter() - started)
+
+
+def _finish(options: argparse.Namespace) -> None:
+    if options.gpu:
+        torch.cuda.synchronize()
 
 
 def _generated(scratch: Path) -> Path:
@@ -132,6 +145,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--gpu", action="store_true", help="work for the first GPU")
     return parser.parse_args()
 
 
