@@ -38,16 +38,16 @@ def loader():
     """Makes loaders, and closes them."""
     made = []
 
-    def make(kind, layout, rank=0, ranks=1, batch=2, augment=True, first_epoch=0, antialias=True):
+    def make(kind, layout, rank=0, ranks=1, batch=2, augment=True, first_epoch=0, antialias=True, workers=1):
         gang = Gang(rank, rank, ranks, 0, torch.device("cpu"), None)
         annotations = open_annotations(layout.annotations, lambda line: None)
         sampler = Sampler(len(annotations), rank, ranks, batch, seed=1)
         planner = Planner(layout.images, annotations, augment)
         if kind == "torch":
-            made.append(TorchLoader(sampler, planner, gang, TorchInput(antialias), 1, first_epoch))
+            made.append(TorchLoader(sampler, planner, gang, TorchInput(antialias), workers, first_epoch))
         else:
             drawn = graph(gang.device, antialias, jpeg=False)
-            made.append(DaliLoader(sampler, planner, gang, drawn, 1, first_epoch))
+            made.append(DaliLoader(sampler, planner, gang, drawn, workers, first_epoch))
         return made[-1]
 
     yield make
@@ -127,6 +127,16 @@ def test_batches_do_not_depend_on_the_number_of_ranks_or_on_where_one_begins(lay
 
 
 @pytest.mark.parametrize("kind", LOADERS)
+def test_batches_do_not_depend_on_the_number_of_workers(layout, loader, kind):
+    one, two = (loader(kind, layout, batch=5, workers=workers) for workers in (1, 2))
+    for _ in range(3):
+        expected, found = one.next_batch(), two.next_batch()
+        assert expected.image_ids == found.image_ids
+        assert all(torch.equal(a, b) for a, b in zip(expected.inputs, found.inputs, strict=True))
+    assert one.usage().distinct_bytes == two.usage().distinct_bytes
+
+
+@pytest.mark.parametrize("kind", LOADERS)
 def test_no_image_is_opened_before_the_first_batch_is_asked_for(layout, loader, kind):
     source = loader(kind, layout)
     for path in layout.images.glob("*/*.png"):
@@ -156,7 +166,7 @@ def test_files_are_counted_once_however_often_they_are_read(layout, loader, kind
 def test_an_image_that_cannot_be_decoded_is_named(layout, loader, kind):
     broken = layout.images / "ulm/ulm_000003.png"
     broken.write_bytes(broken.read_bytes()[:3000])
-    source = loader(kind, layout, batch=5)
+    source = loader(kind, layout, batch=5, workers=2)
     with pytest.raises(UserError, match=r"ulm_000003\.png cannot be decoded"):
         source.next_batch()
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +28,10 @@ from training.common.sampler import Sampler
 _QUEUE_DEPTH = 2  # batches that DALI works on ahead
 _READ_AHEAD = 3  # batches that are read beyond those
 _READS_AT_ONCE = 16
+_MOST_LANES = 4
+
+Finish = Callable[[Sequence[list[Tensor]], Plan], tuple[Tensor, ...]]
+_Run = Callable[[Callable[[], Plan]], tuple[Tensor, ...]]  # the next batch, whose plan is known once files were read
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,23 @@ class Graph:
     files: int
     arguments: Sequence[str]
     outputs: list[str]
-    finish: Callable[[Sequence[list[Tensor]], Plan], tuple[Tensor, ...]] | None = None
+    finish: Finish | None = None
+
+
+@dataclass
+class _Lane:
+    """The `rows` of every batch that one pipeline makes with its `threads`; `waiting` holds what it did not take yet."""
+
+    rows: slice
+    threads: int
+    waiting: deque[tuple[Any, ...]] = field(default_factory=deque)
 
 
 class DaliLoader:
     """Runs a graph.
+
+    A pipeline of DALI's takes operator after operator, and at each its threads wait for the slowest sample of the batch.
+    So on the CPU there are several, in lanes: each has a part of the threads and of every batch, and waits for no other.
 
     DALI's own readers are not used: they read one file after the other, shard by themselves, draw from one stream of
     random numbers per rank, and do not tell what they have read.
@@ -71,28 +87,20 @@ class DaliLoader:
         self._ledger = Ledger(planner.items, first_epoch)
         self._file_wait_s = 0.0
         self._graph = graph
-        pipeline = Pipeline(
-            batch_size=sampler.batch_per_gpu,
-            num_threads=threads,
-            device_id=gang.device.index,
-            prefetch_queue_depth=_QUEUE_DEPTH,
-        )
-        with pipeline:
-            nodes = fn.external_source(source=self._feed, num_outputs=graph.files + len(graph.arguments))
-            given = SimpleNamespace(**dict(zip(graph.arguments, nodes[graph.files :], strict=True)))
-            pipeline.set_outputs(*graph.define(nodes[: graph.files], given))
-        pipeline.build()
-        self._run = _samples(pipeline) if graph.finish else _batches(pipeline, graph.outputs)
+        lanes = min(threads, sampler.batch_per_gpu, _MOST_LANES) if graph.finish else 1
+        self._lanes = [_Lane(*_part(lane, lanes, sampler.batch_per_gpu, threads)) for lane in range(lanes)]
+        pipelines = [self._pipeline(lane, gang.device.index) for lane in self._lanes]
+        self._run = _samples(pipelines, graph.finish) if graph.finish else _batches(pipelines[0], graph.outputs)
 
     def next_batch(self) -> Batch:
         try:
-            made = self._run()
+            inputs = self._run(lambda: self._decoded[0][0])
         except RuntimeError as error:
             raise self._explained(error) from error
         plan, sizes = self._decoded.popleft()
         self._ledger.hand_out(plan, sizes)
         return Batch(
-            inputs=self._finished(made, plan),
+            inputs=inputs,
             images=len(plan.image_ids),
             padded_images=plan.share.padded,
             image_ids=plan.image_ids,
@@ -106,8 +114,29 @@ class DaliLoader:
     def close(self) -> None:
         self._reader.close()
 
-    def _feed(self) -> tuple[Any, ...]:
-        """The next batch for DALI: waits for its files, with those of later batches already asked for."""
+    def _pipeline(self, lane: _Lane, device_id: int | None) -> Pipeline:
+        graph = self._graph
+        pipeline = Pipeline(
+            batch_size=lane.rows.stop - lane.rows.start,
+            num_threads=lane.threads,
+            device_id=device_id,
+            prefetch_queue_depth=_QUEUE_DEPTH,
+        )
+
+        def source() -> tuple[Any, ...]:
+            if not lane.waiting:
+                self._feed()
+            return lane.waiting.popleft()
+
+        with pipeline:
+            nodes = fn.external_source(source=source, num_outputs=graph.files + len(graph.arguments))
+            given = SimpleNamespace(**dict(zip(graph.arguments, nodes[graph.files :], strict=True)))
+            pipeline.set_outputs(*graph.define(nodes[: graph.files], given))
+        pipeline.build()
+        return pipeline
+
+    def _feed(self) -> None:
+        """Gives each lane its part of the next batch: waits for its files, with those of later batches already asked for."""
         while len(self._read) <= _READ_AHEAD:
             plan = self._planner.plan(next(self._shares))
             self._read.append((plan, [self._reader.start(files) for files in plan.files]))
@@ -117,13 +146,9 @@ class DaliLoader:
         self._file_wait_s += time.perf_counter() - asked
         sizes = [sum(len(content) for content in sample) for sample in zip(*contents, strict=True)]
         self._decoded.append((plan, sizes))
-        return *contents, *(getattr(plan.arguments, name) for name in self._graph.arguments)
-
-    def _finished(self, made: Any, plan: Plan) -> tuple[Tensor, ...]:
-        if self._graph.finish is None:
-            return made
-        with _one_thread():
-            return self._graph.finish(made, plan)
+        columns = [*contents, *(getattr(plan.arguments, name) for name in self._graph.arguments)]
+        for lane in self._lanes:
+            lane.waiting.append(tuple(column[lane.rows] for column in columns))
 
     def _explained(self, error: RuntimeError) -> TrainingError:
         """DALI tells the operator and not the file, so the files in work are looked through."""
@@ -135,22 +160,51 @@ class DaliLoader:
         return TrainingError(f"the input pipeline failed: {_cause(error)}")
 
 
-def _batches(pipeline: Pipeline, names: list[str]) -> Callable[[], tuple[Tensor, ...]]:
+def _part(lane: int, lanes: int, batch: int, threads: int) -> tuple[slice, int]:
+    """The rows and the threads of a lane."""
+    rows, cores = ((lane * total // lanes, (lane + 1) * total // lanes) for total in (batch, threads))
+    return slice(*rows), cores[1] - cores[0]
+
+
+def _batches(pipeline: Pipeline, names: list[str]) -> _Run:
     """Gives the outputs of the next batch as tensors of torch's, on the pipeline's device."""
     batches = DALIGenericIterator(
         [pipeline], names, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
     )
 
-    def run() -> tuple[Tensor, ...]:
+    def run(_: Callable[[], Plan]) -> tuple[Tensor, ...]:
         (tensors,) = next(batches)
         return tuple(tensors[name] for name in names)
 
     return run
 
 
-def _samples(pipeline: Pipeline) -> Callable[[], list[list[Tensor]]]:
-    """Gives the outputs of the next batch as lists of samples, in memory that DALI uses again for the one after it."""
-    return lambda: [[torch.from_dlpack(sample) for sample in output] for output in pipeline.run()]
+def _samples(pipelines: list[Pipeline], finish: Finish) -> _Run:
+    """Gives what `finish` makes of the next batch, while the pipelines work on those after it."""
+    ahead = False
+
+    def run(plan: Callable[[], Plan]) -> tuple[Tensor, ...]:
+        nonlocal ahead
+        if not ahead:
+            _schedule(pipelines)
+            ahead = True
+        shared = [pipeline.share_outputs() for pipeline in pipelines]
+        columns = [
+            [torch.from_dlpack(sample) for part in parts for sample in part] for parts in zip(*shared, strict=True)
+        ]
+        with _one_thread():
+            inputs = finish(columns, plan())
+        for pipeline in pipelines:
+            pipeline.release_outputs()
+        _schedule(pipelines)
+        return inputs
+
+    return run
+
+
+def _schedule(pipelines: list[Pipeline]) -> None:
+    for pipeline in pipelines:
+        pipeline.schedule_run()
 
 
 def _cause(error: RuntimeError) -> str:

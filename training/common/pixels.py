@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
-from torch.nn.functional import conv2d
 
 from training.common.errors import UserError
 from training.common.reading import Content
@@ -62,16 +61,18 @@ class Colours(NamedTuple):
 def finished(images: Sequence[Tensor], colours: Colours) -> Tensor:
     """(B, 3, H, W) float32 of B images of values from 0 to 255: coloured, clamped and normalised for the backbone.
 
-    All of it is one 1x1 convolution and a clamp, a fraction of the time of DALI's color_twist on the CPU. Image by image, so
-    that a pixel does not depend on the size of the batch that it is in.
+    All of it is a product of matrices and a clamp, a fraction of the time of DALI's color_twist on the CPU. Image by image,
+    so that a pixel does not depend on the size of the batch that it is in.
     """
     mean, std = 255 * torch.tensor(MEAN), 255 * torch.tensor(STD)
     matrices, offsets = colours.maps()
     weights, biases = matrices / std[:, None], (offsets - mean) / std
-    low, high = (((bound - mean) / std)[:, None, None] for bound in (0, 255))
+    bounds = [((0 - mean) / std).tolist(), ((255 - mean) / std).tolist()]
     out = torch.empty(len(images), *images[0].shape)
     for image, weight, bias, place in zip(images, weights, biases, out, strict=True):
-        torch.clamp(conv2d(image[None].float(), weight[:, :, None, None], bias)[0], low, high, out=place)
+        torch.addmm(bias[:, None], weight, image.float().reshape(3, -1), out=place.view(3, -1))
+        for channel, low, high in zip(place, *bounds, strict=True):
+            channel.clamp_(low, high)  # bounds of a tensor's would take ten times as long
     return out
 
 
