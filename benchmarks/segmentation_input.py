@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from PIL import Image
+from turns import compare, rate
 
 from training.common.dali_loader import DaliLoader
 from training.common.gang import Gang
@@ -58,23 +58,16 @@ def main() -> None:
 def _compare(name: str, data: SegmentationSet, options: argparse.Namespace) -> None:
     sizes = [data.image(index).stat().st_size for index in range(len(data))]
     print(f"{name}: {len(data)} pairs, images of {statistics.mean(sizes) / 1e6:.2f} MB, {options.threads} threads")
-    kinds: dict[str, Callable[[], float]] = {
-        "bare decode": lambda: _rate(_bare(data, options), options),
-        "input, antialiased": lambda: _rate(_input(data, True, options), options),
-        "input, --no-antialias": lambda: _rate(_input(data, False, options), options),
+
+    def measured(source: Callable[[], Callable[[], object]]) -> Callable[[], float]:
+        return lambda: rate(source(), options.batch, options.seconds)
+
+    kinds = {
+        "bare decode": measured(lambda: _bare(data, options)),
+        "input, antialiased": measured(lambda: _input(data, True, options)),
+        "input, --no-antialias": measured(lambda: _input(data, False, options)),
     }
-    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _ in range(options.repeats):
-        for kind, run in kinds.items():
-            rates[kind].append(run())
-    bare = rates["bare decode"]
-    for kind, found in rates.items():
-        ratios = [rate / base for rate, base in zip(found, bare, strict=True)]
-        print(
-            f"  {kind:22} {statistics.median(found):7.1f} images/s   {100 * statistics.median(ratios):5.1f} % of bare "
-            f"(from {100 * min(ratios):.1f} to {100 * max(ratios):.1f})",
-            flush=True,
-        )
+    compare(kinds, options.repeats)
 
 
 def _bare(data: SegmentationSet, options: argparse.Namespace) -> Callable[[], object]:
@@ -100,17 +93,6 @@ def _input(data: SegmentationSet, antialias: bool, options: argparse.Namespace) 
         options.threads,
     )
     return loader.next_batch
-
-
-def _rate(next_batch: Callable[[], object], options: argparse.Namespace) -> float:
-    """Images/s after four batches, which fill the queues."""
-    for _ in range(4):
-        next_batch()
-    batches, started = 0, time.perf_counter()
-    while time.perf_counter() - started < options.seconds:
-        next_batch()
-        batches += 1
-    return batches * options.batch / (time.perf_counter() - started)
 
 
 def _generated(out: Path) -> Path:

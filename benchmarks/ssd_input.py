@@ -15,8 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +28,7 @@ from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from PIL import Image
+from turns import compare, rate
 
 from training.common.dali_loader import DaliLoader
 from training.common.gang import Gang
@@ -59,18 +60,9 @@ def _compare(name: str, data: Path, options: argparse.Namespace) -> None:
         "SSD, antialiased": _ssd(data, annotations, True, jpeg, options),
         "SSD, --no-antialias": _ssd(data, annotations, False, jpeg, options),
     }
-    rates: dict[str, list[float]] = {kind: [] for kind in sources}
-    for _ in range(options.repeats):
-        for kind, next_batch in sources.items():
-            rates[kind].append(_rate(next_batch, options))
-    bare = rates["bare decode"]
-    for kind, found in rates.items():
-        ratios = [rate / base for rate, base in zip(found, bare, strict=True)]
-        print(
-            f"  {kind:20} {statistics.median(found):7.1f} images/s   {100 * statistics.median(ratios):5.1f} % of bare "
-            f"(from {100 * min(ratios):.1f} to {100 * max(ratios):.1f})",
-            flush=True,
-        )
+    settle = torch.cuda.synchronize if options.gpu else lambda: None
+    kinds = {kind: partial(rate, source, options.batch, options.seconds, settle) for kind, source in sources.items()}
+    compare(kinds, options.repeats)
 
 
 def _bare(files: list[Path], jpeg: bool, options: argparse.Namespace) -> Callable[[], object]:
@@ -96,24 +88,6 @@ def _ssd(
         options.threads,
     )
     return loader.next_batch
-
-
-def _rate(next_batch: Callable[[], object], options: argparse.Namespace) -> float:
-    """Images/s after as many batches as the queues may hold from the turn before."""
-    for _ in range(4):
-        next_batch()
-    _finish(options)
-    batches, started = 0, time.perf_counter()
-    while time.perf_counter() - started < options.seconds:
-        next_batch()
-        batches += 1
-    _finish(options)
-    return batches * options.batch / (time.perf_counter() - started)
-
-
-def _finish(options: argparse.Namespace) -> None:
-    if options.gpu:
-        torch.cuda.synchronize()
 
 
 def _generated(scratch: Path) -> Path:
