@@ -105,7 +105,7 @@ class World:
         listed = self.command("processes", self.run_id())
         assert listed.returncode == 0, listed.stdout
         locks = self.command("lock", "show").stdout.splitlines()
-        assert [line.split(": ", 1)[1] for line in locks] == ["free"] * len(self.cluster.cluster.nodes)
+        assert [line.split(": ", 1)[1] for line in locks] == ["free"] * len(self.nodes)
 
 
 def end_group(process: subprocess.Popen[str]) -> None:

@@ -15,6 +15,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     share = len(os.sched_getaffinity(0)) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     os.environ["OMP_NUM_THREADS"] = str(max(1, share))
 
+from index_data import document, write
 from test_data_programs import generate
 
 # Below the range that outgoing connections get theirs from.
@@ -35,6 +36,19 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCALEOUT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("SCALEOUT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def annotations(tmp_path: Path, cache: Path) -> Path:
+    """A small annotation file, whose index is in the cache folder of the test's own."""
+    return write(tmp_path / "data" / "instances.json", document())
 
 
 @pytest.fixture(scope="session")

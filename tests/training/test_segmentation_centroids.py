@@ -22,12 +22,7 @@ from training.segmentation.dataset import decode_mask
 from training.segmentation.labels import LABEL_IDS, TRAIN_IDS
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SCALEOUT_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def quiet(line: str) -> None:

@@ -16,6 +16,8 @@ from training.segmentation.dataset import SegmentationSet, total_bytes
 from training.segmentation.labels import LABEL_IDS
 from training.wire.schema import write_json
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 WIDTH, HEIGHT = 255, 127  # odd: no pixel of a scaled image lies exactly between two of the source
 ROAD, SKY, POLE = LABEL_IDS[0], LABEL_IDS[10], LABEL_IDS[5]
 BLOCK = 12  # px; image i has a block of class 11 + i, its upper left corner at `block_corner(i)`
@@ -54,11 +56,6 @@ def write_set(
         )
         Image.fromarray(label_ids(index)).save(masks / f"{name}_gtFine_labelIds.png")
     return root
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SCALEOUT_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def opened(root: Path, split: str = "train", cv: int = 0) -> SegmentationSet:
