@@ -1,9 +1,10 @@
 """How much of DALI's bare decoding speed the whole segmentation input keeps, on the same cores, in one run.
 
-    python benchmarks/segmentation_input.py [--data DIR] [--seconds 8] [--repeats 5] [--batch 4] [--threads 2]
+    python benchmarks/segmentation_input.py [--data DIR] [--seconds 8] [--repeats 5] [--batch 4] [--threads 2] [--gpu]
 
 DIR is in Cityscapes' layout; without it, street scenes of 2048x1024 px are generated in a temporary folder. Bare decoding
 is image and mask, whole. Each repeat runs every kind once, one after the other; medians of rates and of ratios are printed.
+With `--gpu` all work for a GPU, which decodes the JPEG itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
-from PIL import Image
+from pictures import segmentation_as_jpeg, street_scenes
 from turns import compare, rate
 
 from training.common.dali_loader import DaliLoader
@@ -37,21 +37,19 @@ from training.segmentation.dataset import SegmentationSet
 from training.segmentation.pipeline import graph
 from training.segmentation.planner import Planner
 
-CPU = Gang(0, 0, 1, 0, torch.device("cpu"), None)
 RANGES = Ranges(crop=(800, 800), scale_min=0.5, scale_max=2.0, color_aug=0.25)
 CLASS_UNIFORM_PCT = 0.5
 TILE_PX = 1024
-JPEG_QUALITY = 92
 
 
 def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
         os.environ["SCALEOUT_CACHE_DIR"] = str(Path(scratch) / "cache")
-        png = options.data or _generated(Path(scratch) / "png")
+        png = options.data or street_scenes(Path(scratch) / "png", options.frames)
         _compare("PNG", SegmentationSet.open(png, "train", 0, print), options)
         if options.jpeg:
-            jpeg = _as_jpeg(SegmentationSet.open(png, "train", 0, print), Path(scratch) / "jpeg")
+            jpeg = segmentation_as_jpeg(SegmentationSet.open(png, "train", 0, print), Path(scratch) / "jpeg")
             _compare("JPEG", SegmentationSet.open(jpeg, "train", 0, print), options)
 
 
@@ -59,8 +57,10 @@ def _compare(name: str, data: SegmentationSet, options: argparse.Namespace) -> N
     sizes = [data.image(index).stat().st_size for index in range(len(data))]
     print(f"{name}: {len(data)} pairs, images of {statistics.mean(sizes) / 1e6:.2f} MB, {options.threads} threads")
 
+    settle = torch.cuda.synchronize if options.gpu else lambda: None
+
     def measured(source: Callable[[], Callable[[], object]]) -> Callable[[], float]:
-        return lambda: rate(source(), options.batch, options.seconds)
+        return lambda: rate(source(), options.batch, options.seconds, settle)
 
     kinds = {
         "bare decode": measured(lambda: _bare(data, options)),
@@ -71,13 +71,15 @@ def _compare(name: str, data: SegmentationSet, options: argparse.Namespace) -> N
 
 
 def _bare(data: SegmentationSet, options: argparse.Namespace) -> Callable[[], object]:
-    pipeline = Pipeline(batch_size=options.batch, num_threads=options.threads, device_id=None, prefetch_queue_depth=2)
+    device_id = 0 if options.gpu else None
+    pipeline = Pipeline(options.batch, options.threads, device_id, prefetch_queue_depth=2)
+    image_device = "mixed" if options.gpu and data.listing.has_jpeg else "cpu"
     with pipeline:
         shapes = []
-        for path, kind in ((data.image, types.RGB), (data.mask, types.ANY_DATA)):
+        for path, kind, device in ((data.image, types.RGB, image_device), (data.mask, types.ANY_DATA, "cpu")):
             files = [str(path(index)) for index in range(len(data))]
             encoded, _ = fn.readers.file(files=files, random_shuffle=True, dont_use_mmap=True, seed=1)
-            shapes.append(fn.decoders.image(encoded, device="cpu", output_type=kind).shape())
+            shapes.append(fn.decoders.image(encoded, device=device, output_type=kind).shape())
         pipeline.set_outputs(*shapes)
     batches = DALIGenericIterator([pipeline], ["images", "masks"], size=-1, last_batch_policy=LastBatchPolicy.FILL)
     return lambda: next(batches)
@@ -85,46 +87,27 @@ def _bare(data: SegmentationSet, options: argparse.Namespace) -> Callable[[], ob
 
 def _input(data: SegmentationSet, antialias: bool, options: argparse.Namespace) -> Callable[[], object]:
     centroids = open_centroids(data, TILE_PX, print)
+    device = torch.device("cuda", 0) if options.gpu else torch.device("cpu")
     loader = DaliLoader(
         Sampler(len(data), 0, 1, options.batch, seed=1, draw=centroids.draw(CLASS_UNIFORM_PCT)),
         Planner(data, centroids, RANGES),
-        CPU,
-        graph(CPU.device, RANGES.crop, antialias, data.listing.has_jpeg),
+        Gang(0, 0, 1, 0, device, None),
+        graph(device, RANGES.crop, antialias, data.listing.has_jpeg),
         options.threads,
     )
     return loader.next_batch
 
 
-def _generated(out: Path) -> Path:
-    program = str(ROOT / "training" / "data" / "generate.py")
-    subprocess.run(
-        [sys.executable, program, "--out", str(out), "--train", "24", "--val", "0"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return out
-
-
-def _as_jpeg(source: SegmentationSet, out: Path) -> Path:
-    for index in range(len(source)):
-        for path, part in ((source.image(index), source.images), (source.mask(index), source.masks)):
-            target = out / part.name / path.relative_to(part)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if part == source.masks:
-                target.symlink_to(path.resolve())
-            else:
-                Image.open(path).convert("RGB").save(target.with_suffix(".jpg"), quality=JPEG_QUALITY)
-    return out
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Segmentation input against bare decoding, on the CPU.")
+    parser = argparse.ArgumentParser(description="Segmentation input against bare decoding.")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--frames", type=int, default=24, help="to generate")
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--jpeg", action=argparse.BooleanOptionalAction, default=True, help="the same as JPEG, too")
+    parser.add_argument("--gpu", action="store_true", help="work for the first GPU")
     return parser.parse_args()
 
 

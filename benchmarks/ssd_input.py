@@ -10,9 +10,7 @@ GPU, which decodes the JPEG itself.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,7 +25,7 @@ from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
-from PIL import Image
+from pictures import detection_as_jpeg, for_detection, street_scenes
 from turns import compare, rate
 
 from training.common.dali_loader import DaliLoader
@@ -37,14 +35,13 @@ from training.ssd.annotations import Annotations, open_annotations
 from training.ssd.pipeline import graph
 from training.ssd.planner import Planner
 
-JPEG_QUALITY = 92
-
 
 def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
-        png = options.data or _generated(Path(scratch))
-        jpeg = _as_jpeg(png, Path(scratch) / "jpeg")
+        made = Path(scratch)
+        png = options.data or for_detection(street_scenes(made / "cityscapes", options.frames), made / "png")
+        jpeg = detection_as_jpeg(png, made / "jpeg")
         for name, data in (("PNG", png), ("JPEG", jpeg)):
             _compare(name, data, options)
 
@@ -90,31 +87,10 @@ def _ssd(
     return loader.next_batch
 
 
-def _generated(scratch: Path) -> Path:
-    def run(program: str, *arguments: str) -> None:
-        command = [sys.executable, str(ROOT / "training" / "data" / program), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-    run("generate.py", "--out", str(scratch / "cityscapes"), "--train", "24", "--val", "0")
-    run("convert.py", "--cityscapes", str(scratch / "cityscapes"), "--out", str(scratch / "png"))
-    return scratch / "png"
-
-
-def _as_jpeg(source: Path, out: Path) -> Path:
-    document = json.loads((source / "annotations" / "instances_train2017.json").read_text(encoding="utf-8"))
-    for image in document["images"]:
-        path = out / "train2017" / Path(image["file_name"]).with_suffix(".jpg")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.open(source / "train2017" / image["file_name"]).convert("RGB").save(path, quality=JPEG_QUALITY)
-        image["file_name"] = path.relative_to(out / "train2017").as_posix()
-    (out / "annotations").mkdir(parents=True)
-    (out / "annotations" / "instances_train2017.json").write_text(json.dumps(document), encoding="utf-8")
-    return out
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="SSD input against bare decoding, on the CPU.")
+    parser = argparse.ArgumentParser(description="SSD input against bare decoding.")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--frames", type=int, default=24, help="to generate")
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--batch", type=int, default=4)

@@ -89,8 +89,8 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--activation-checkpointing",
         action="store_true",
-        help="keep only the inputs of residual blocks and compute the rest again in the backward pass: for W38 half of "
-        "the activations' memory, at a quarter more arithmetic",
+        help="keep only the inputs of residual blocks and compute the rest again in the backward pass: W38, batch 8, takes "
+        "10 instead of 18 GiB and makes 14 %% fewer images/s on an H200",
     )
     how.add_argument("--loader", choices=LOADERS, default="dali", help="synthetic: batches made on the device")
     how.add_argument(

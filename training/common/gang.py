@@ -37,11 +37,12 @@ class Gang:
     def join(cls, local_rank: int, cuda: bool, backend: str) -> Gang:
         """Joins the group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; alone where they are not set.
 
-        `backend` auto: NCCL on GPU, gloo on CPU. Raises UserError where the node lacks this rank's GPU.
+        `backend` auto: NCCL on GPU, gloo on CPU. Over gloo ranks of a node may share its GPUs; NCCL wants one for each.
+        Raises UserError where the node lacks this rank's GPU.
         """
         rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         node_rank = int(os.environ.get("GROUP_RANK", str(rank // local_world_size())))
-        device = _device(local_rank, cuda)
+        device = _device(local_rank, cuda, backend)
         if backend == "auto":
             backend = "nccl" if device.type == "cuda" else "gloo"
         if backend == "nccl" and device.type == "cpu":
@@ -118,14 +119,15 @@ def boot_id() -> str | None:
     return path.read_text(encoding="ascii").strip() if path.exists() else None
 
 
-def _device(local_rank: int, cuda: bool) -> torch.device:
+def _device(local_rank: int, cuda: bool, backend: str) -> torch.device:
     if not (cuda and torch.cuda.is_available()):
         return torch.device("cpu")
-    if local_rank >= torch.cuda.device_count():
+    gpus = torch.cuda.device_count()
+    if local_rank >= gpus and backend != "gloo":
         raise UserError(
-            f"local rank {local_rank} has no GPU: this node shows {torch.cuda.device_count()}; "
-            "start at most one process per GPU (--nproc_per_node)"
+            f"local rank {local_rank} has no GPU: this node shows {gpus}; start at most one process per GPU "
+            "(--nproc_per_node), or give --backend gloo, over which processes may share one"
         )
-    device = torch.device("cuda", local_rank)
+    device = torch.device("cuda", local_rank % gpus)
     torch.cuda.set_device(device)
     return device
