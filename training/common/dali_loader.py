@@ -29,6 +29,7 @@ _QUEUE_DEPTH = 2  # batches that DALI works on ahead
 _READ_AHEAD = 3  # batches that are read beyond those
 _READS_AT_ONCE = 16
 _MOST_LANES = 4
+_IN_USE = _QUEUE_DEPTH + 4  # batches whose files DALI may still look at, those included that a GPU has not finished
 
 Finish = Callable[[Sequence[list[Tensor]], Plan], tuple[Tensor, ...]]
 _Run = Callable[[Callable[[], Plan]], tuple[Tensor, ...]]  # the next batch, whose plan is known once files were read
@@ -52,11 +53,14 @@ class Graph:
 
 @dataclass
 class _Lane:
-    """The `rows` of every batch that one pipeline makes with its `threads`; `waiting` holds what it did not take yet."""
+    """The `rows` of every batch that one pipeline makes with its `threads`; `waiting` holds what it did not take yet, `given`
+    what it took last, and reads in place.
+    """
 
     rows: slice
     threads: int
     waiting: deque[tuple[Any, ...]] = field(default_factory=deque)
+    given: deque[tuple[Any, ...]] = field(default_factory=lambda: deque(maxlen=_IN_USE))
 
 
 class DaliLoader:
@@ -126,10 +130,12 @@ class DaliLoader:
         def source() -> tuple[Any, ...]:
             if not lane.waiting:
                 self._feed()
-            return lane.waiting.popleft()
+            lane.given.append(lane.waiting.popleft())
+            return lane.given[-1]
 
         with pipeline:
-            nodes = fn.external_source(source=source, num_outputs=graph.files + len(graph.arguments))
+            inputs = graph.files + len(graph.arguments)
+            nodes = fn.external_source(source=source, num_outputs=inputs, no_copy=True)
             given = SimpleNamespace(**dict(zip(graph.arguments, nodes[graph.files :], strict=True)))
             pipeline.set_outputs(*graph.define(nodes[: graph.files], given))
         pipeline.build()

@@ -39,11 +39,15 @@ def augment(uniforms: NDArray[np.float64], boxes: list[Floats], labels: list[NDA
     """Turns (B, NUMBERS) uniforms into augmentations of images with (k, 4) ltrb boxes and (k,) labels, k at least 1."""
     crops = _crops(uniforms[:, _CROP:], boxes)
     flips = (uniforms[:, _FLIP] < 0.5).astype(np.int32)
-    moved, kept_labels = [], []
-    for crop, flip, box, label in zip(crops, flips, boxes, labels, strict=True):
-        inside = _centres_inside(box, crop)
-        moved.append(_flipped(_cropped(box[inside], crop)) if flip else _cropped(box[inside], crop))
-        kept_labels.append(label[inside])
+    image = _image_of(boxes)
+    each_box = np.concatenate(boxes)
+    inside = _centres_inside(each_box, crops[image])
+    image = image[inside]
+    moved = _cropped(each_box[inside], crops[image])
+    moved = np.where(flips[image, None] == 1, _flipped(moved), moved)
+    kept_labels = np.concatenate(labels)[inside]
+    ends = np.cumsum(np.bincount(image, minlength=len(boxes))).tolist()
+    parts = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
     return Augmentation(
         crops=crops,
         flips=flips,
@@ -51,8 +55,8 @@ def augment(uniforms: NDArray[np.float64], boxes: list[Floats], labels: list[NDA
         saturations=_scaled(uniforms[:, _SATURATION], 0.5, 1.5).astype(np.float32),
         brightnesses=_scaled(uniforms[:, _BRIGHTNESS], 0.875, 1.125).astype(np.float32),
         contrasts=_scaled(uniforms[:, _CONTRAST], 0.5, 1.5).astype(np.float32),
-        boxes=moved,
-        labels=kept_labels,
+        boxes=[moved[part] for part in parts],
+        labels=[kept_labels[part] for part in parts],
     )
 
 
@@ -67,9 +71,8 @@ def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
     windows = np.stack((left, top, left + width, top + height), axis=2)
     windows[whole] = (0, 0, 1, 1)
 
-    counts = [len(box) for box in boxes]
-    starts = np.cumsum([0, *counts[:-1]])
-    image = np.repeat(np.arange(images), counts)
+    image = _image_of(boxes)
+    starts = np.flatnonzero(np.diff(image, prepend=-1))
     each_box = np.concatenate(boxes)[:, None, :]  # (all boxes, 1, 4) against (all boxes, attempts, 4)
     overlaps = _iou(each_box, windows[image]) >= np.append(_OVERLAPS, 0.0)[choice][image]
     enough = np.logical_and.reduceat(overlaps, starts, axis=0)
@@ -79,6 +82,11 @@ def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
     found = windows[np.arange(images), good.argmax(axis=1)]
     found[~good.any(axis=1)] = (0, 0, 1, 1)
     return found.astype(np.float32)
+
+
+def _image_of(boxes: list[Floats]) -> NDArray[np.int64]:
+    """For all boxes, one image's after the other's: the number of their image."""
+    return np.repeat(np.arange(len(boxes)), [len(box) for box in boxes])
 
 
 def _iou(boxes: NDArray[np.floating], windows: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -93,9 +101,9 @@ def _centres_inside(boxes: NDArray[np.floating], windows: NDArray[np.floating]) 
     return ((centres > windows[..., :2]) & (centres < windows[..., 2:])).all(axis=-1)
 
 
-def _cropped(boxes: Floats, crop: Floats) -> Floats:
-    size = crop[2:] - crop[:2]
-    return ((boxes - np.tile(crop[:2], 2)) / np.tile(size, 2)).clip(0, 1).astype(np.float32)
+def _cropped(boxes: Floats, crops: Floats) -> Floats:
+    corners, sizes = crops[:, :2], crops[:, 2:] - crops[:, :2]
+    return ((boxes - np.tile(corners, 2)) / np.tile(sizes, 2)).clip(0, 1).astype(np.float32)
 
 
 def _flipped(boxes: Floats) -> Floats:
