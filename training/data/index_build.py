@@ -107,6 +107,17 @@ def build_index(path: Path, workers: int, block_bytes: int = BLOCK_BYTES) -> tup
     Raises DataError for a file that cannot be read, is not JSON, breaks a rule of COCO's format
     (https://cocodataset.org/#format-data) or has no box to train on.
     """
+    index, found = build_part(path, workers, block_bytes)
+    if not len(index.boxes):
+        raise DataError(
+            f"{path} lists {index.images_without_box} images and none of them has a box: there is nothing to train on; "
+            "convert a data set that has objects"
+        )
+    return index, found
+
+
+def build_part(path: Path, workers: int, block_bytes: int = BLOCK_BYTES) -> tuple[Index, Outline]:
+    """Like `build_index`, of a file with some of a set's images, of which none need have a box."""
     try:
         found = outline(path, block_bytes)
         _check_keys(path, found)
@@ -121,7 +132,7 @@ def build_index(path: Path, workers: int, block_bytes: int = BLOCK_BYTES) -> tup
         raise DataError(f"cannot read {path}: {error.strerror}; --data must name the folder above it") from error
     if (status.st_size, status.st_mtime_ns) != (found.bytes, found.mtime_ns):
         raise DataError(f"{path} changed while it was read; start again when it is complete")
-    return _assembled(path, classes, category_ids, images, targets), found
+    return _assembled(classes, category_ids, images, targets), found
 
 
 def _check_keys(path: Path, found: Outline) -> None:
@@ -277,15 +288,8 @@ def _targets(objects: _Objects, sizes: np.ndarray, images: _Lookup, categories: 
     return _Targets(rows[used], boxes[used].reshape(-1, 4), labels[used].astype(np.int32))
 
 
-def _assembled(
-    path: Path, classes: list[str], category_ids: list[int], images: _Images, targets: list[_Targets]
-) -> Index:
+def _assembled(classes: list[str], category_ids: list[int], images: _Images, targets: list[_Targets]) -> Index:
     rows = np.concatenate([part.rows for part in targets])
-    if not len(rows):
-        raise DataError(
-            f"{path} lists {len(images.ids)} images and none of them has a box: there is nothing to train on; "
-            "convert a data set that has objects"
-        )
     boxes = np.concatenate([part.boxes for part in targets])
     labels = np.concatenate([part.labels for part in targets])
     targets.clear()

@@ -26,6 +26,9 @@ PACKAGES = (
     "msgspec",
     "numpy",
     "psutil",
+    "pillow",
+    "deflate",
+    "zlib-ng",
 )
 
 

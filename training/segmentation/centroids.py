@@ -7,7 +7,7 @@ Propagation and Label Relaxation", section 4.1): part of an epoch's samples are 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,29 +17,18 @@ from numpy.typing import NDArray
 
 from training.common.reading import read_file
 from training.common.sampler import Draw
-from training.data.arrays import map_array, save_array
 from training.data.workers import available_cores, map_ordered
+from training.segmentation.centroid_files import VERSION, Found, Meta, load_centroids, write_centroids
 from training.segmentation.dataset import Say, SegmentationSet, decode_mask
-from training.segmentation.kept import kept
+from training.segmentation.kept import INDEX_FOLDER, kept
 from training.segmentation.labels import CLASS_NAMES, TRAIN_IDS, check_ids
-from training.wire.schema import read_json, write_json
 
-_VERSION = 1  # one more whenever the same masks give other centroids
-_META = "meta.json"
 _TAKES = "about 200 bytes an image"
 _CLASSES = len(CLASS_NAMES)
 _VALUES = _CLASSES + 1  # the last for what is not learned
 _VALUE_OF_ID = np.minimum(TRAIN_IDS, _CLASSES)
 _MASKS_PER_TASK = 64
 _PROGRESS_INTERVAL_S = 30.0
-
-
-@dataclass(frozen=True)
-class _Meta:
-    version: int
-    tile_px: int
-    fingerprint: str
-    images: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,60 +79,68 @@ class Centroids:
         return images, points, has_point
 
 
-def open_centroids(data: SegmentationSet, tile_px: int, say: Say, beside: bool = False) -> Centroids:
+def open_centroids(
+    data: SegmentationSet,
+    tile_px: int,
+    say: Say,
+    beside: bool = False,
+    known: Callable[[], Iterator[Found]] | None = None,
+) -> Centroids:
     """The centroids of a set in square tiles of `tile_px`, from where they are kept; one process of the node makes them.
 
     Every mask is read and checked for that. No rank waits for another in a collective: the others wait for a lock that
     dies with its holder, and what a killed one began is not taken for whole. Files that come or go make them anew; a
-    mask rewritten in place does not. Raises UserError naming a mask that cannot be used.
+    mask rewritten in place does not. `known` gives them, in the order of images, where masks need not be read. Raises
+    UserError naming a mask that cannot be used.
     """
-    wanted = _Meta(_VERSION, tile_px, data.listing.fingerprint, len(data))
+    wanted = Meta(VERSION, tile_px, data.listing.fingerprint, data.listing.names_sha256, len(data))
+
+    def load(folder: Path) -> Centroids | None:
+        arrays = load_centroids(folder, wanted, whatever_date=folder.parent == data.root / INDEX_FOLDER)
+        return Centroids(wanted.images, *arrays) if arrays else None
 
     def make(folder: Path) -> None:
+        if known is not None:
+            return write_centroids(folder, wanted, known())
         workers = available_cores()
         say(f"reading {len(data)} masks for class-uniform sampling with {workers} processes, once for this node")
         started_s = time.monotonic()
-        _write(folder, wanted, _found(data, tile_px, workers, say))
-        found = _load(folder, wanted)
+        write_centroids(folder, wanted, _found(data, tile_px, workers, say))
+        found = load(folder)
         absent = [name for number, name in enumerate(CLASS_NAMES) if found and number not in found.present()]
         nowhere = f"; no pixel of {', '.join(absent)}" if absent else ""
         say(f"found {len(found.image) if found else 0} centroids in {time.monotonic() - started_s:.1f} s{nowhere}")
+        return None
 
-    return kept(
-        f"centroids-{tile_px}",
-        data.root,
-        data.place,
-        lambda folder: _load(folder, wanted),
-        make,
-        say,
-        _TAKES,
-        beside,
-    )
+    return kept(f"centroids-{tile_px}", data.root, data.place, load, make, say, _TAKES, beside)
 
 
 def mask_centroids(ids: np.ndarray, tile_px: int) -> tuple[np.ndarray, np.ndarray]:
     """Of a mask (H, W) of label ids: for each tile and each class in it, the class (k,) uint8 and its centroid (k, 2) uint16.
 
-    Tiles are squares from the upper left corner on, cut off at the right and the lower edge.
+    Tiles are squares from the upper left corner on, cut off at the right and the lower edge. Counted are runs of equal
+    labels in the rows of tiles, which are many fewer than pixels.
     """
-    classes, places = [], []
-    values = _VALUE_OF_ID[ids]
-    for top in range(0, ids.shape[0], tile_px):
-        for left in range(0, ids.shape[1], tile_px):
-            tile = values[top : top + tile_px, left : left + tile_px]
-            rows, columns = _histogram(tile), _histogram(tile.T)
-            counts = rows.sum(axis=0)
-            here = np.flatnonzero(counts)
-            centres = [(np.arange(len(part)) @ part)[here] // counts[here] for part in (rows, columns)]
-            classes.append(here.astype(np.uint8))
-            places.append((np.stack(centres, axis=1) + np.array([top, left])).astype(np.uint16))
-    return np.concatenate(classes), np.concatenate(places)
+    height, width = ids.shape
+    begins = np.ones((height, width), np.bool_)
+    np.not_equal(ids[:, 1:], ids[:, :-1], out=begins[:, 1:])
+    begins[:, ::tile_px] = True
+    starts = np.flatnonzero(begins)
+    lengths = np.diff(starts, append=ids.size)
+    rows, columns = np.divmod(starts, width)
+    tiles = rows // tile_px * -(-width // tile_px) + columns // tile_px
+    keys = tiles * _VALUES + _VALUE_OF_ID[ids.ravel()[starts]]
 
+    def total(of_runs: np.ndarray) -> np.ndarray:
+        """(tiles, classes): whole numbers far below 2^53, which float64 holds."""
+        sums = np.bincount(keys, of_runs, minlength=_VALUES * (1 + tiles[-1]))
+        return sums.reshape(-1, _VALUES)[:, :_CLASSES].astype(np.int64)
 
-def _histogram(tile: np.ndarray) -> np.ndarray:
-    """(rows, classes): how many pixels of each class each row of a tile has."""
-    keys = tile + np.arange(len(tile))[:, None] * _VALUES
-    return np.bincount(keys.ravel(), minlength=len(tile) * _VALUES).reshape(len(tile), _VALUES)[:, :_CLASSES]
+    counts = total(lengths)
+    here = np.nonzero(counts)
+    sums = total(rows * lengths), total(columns * lengths + lengths * (lengths - 1) // 2)
+    places = np.stack([part[here] // counts[here] for part in sums], axis=1)
+    return here[1].astype(np.uint8), places.astype(np.uint16)
 
 
 def _drawn(random: np.random.Generator, choices: int, count: int) -> NDArray[np.int64]:
@@ -158,10 +155,7 @@ class _Task:
     masks: list[str]
 
 
-_Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # images, classes, places
-
-
-def _found(data: SegmentationSet, tile_px: int, workers: int, say: Say) -> Iterator[_Found]:
+def _found(data: SegmentationSet, tile_px: int, workers: int, say: Say) -> Iterator[Found]:
     firsts = range(0, len(data), _MASKS_PER_TASK)
     tasks = [
         _Task(first, [str(data.mask(index)) for index in range(first, min(first + _MASKS_PER_TASK, len(data)))])
@@ -175,7 +169,7 @@ def _found(data: SegmentationSet, tile_px: int, workers: int, say: Say) -> Itera
         yield found
 
 
-def _work(tile_px: int, task: _Task) -> _Found:
+def _work(tile_px: int, task: _Task) -> Found:
     images, classes, places = [], [], []
     for offset, mask in enumerate(task.masks):
         path = Path(mask)
@@ -186,30 +180,3 @@ def _work(tile_px: int, task: _Task) -> _Found:
         classes.append(found[0])
         places.append(found[1])
     return np.concatenate(images), np.concatenate(classes), np.concatenate(places)
-
-
-def _write(folder: Path, meta: _Meta, found: Iterator[_Found]) -> None:
-    images, classes, places = map(np.concatenate, zip(*found, strict=True))
-    order = np.argsort(classes, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=_CLASSES))]).astype(np.int64)
-    save_array(folder / "class_offsets.npy", offsets)
-    save_array(folder / "image.npy", images[order])
-    save_array(folder / "places.npy", places[order])
-    write_json(folder / _META, meta)
-
-
-def _load(folder: Path, wanted: _Meta) -> Centroids | None:
-    """The centroids in a folder, or None where none are that are whole and those wanted."""
-    try:
-        if read_json(_Meta, folder / _META) != wanted:
-            return None
-        offsets, image, places = (map_array(folder / f"{name}.npy") for name in ("class_offsets", "image", "places"))
-        sound = (
-            (offsets.dtype, image.dtype, places.dtype) == (np.int64, np.int32, np.uint16)
-            and offsets.shape == (_CLASSES + 1,)
-            and places.shape == (len(image), 2)
-            and offsets[-1] == len(image)
-        )
-    except Exception:  # numpy's reader meets damage with many kinds of error, and all mean the same
-        return None
-    return Centroids(wanted.images, offsets, image, places) if sound else None

@@ -1,0 +1,212 @@
+"""Inflation that was killed, or whose set was damaged: run again, it ends with the same tree."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from inflation_data import MEAN_MB, TRAIN, command, inflate, refused, same
+
+from training.data.inflation.survey import recorded
+from training.data.verification.run import drop, verify
+
+FACTOR = 60
+SETTINGS = ("--factor", FACTOR, "--mean-mb", MEAN_MB)
+SHARDS = len(TRAIN)
+FEW = 3
+LIMIT_S = 120
+MANY_KILLS = 10
+MOMENTS = ("start", "plan", "last shard")
+
+
+@pytest.fixture(scope="module", params=["ssd", "segmentation"])
+def workload(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def base(bases: dict[str, Path], workload: str) -> Path:
+    return bases[workload]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What must come of it, not to be changed, and how long a run that nobody disturbs takes from each moment to the next."""
+
+    out: Path
+    seconds: dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def whole(base: Path, workload: str, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    began_s = [time.monotonic()]
+    run = begin(command(workload, base, out, *SETTINGS, "--workers", 2))
+    for moment in MOMENTS[1:]:
+        wait_for(moment, run, out, None)
+        began_s.append(time.monotonic())
+    assert run.wait(LIMIT_S) == 0
+    ends_s = [*began_s[1:], time.monotonic()]
+    return Whole(out, {moment: end - start for moment, start, end in zip(MOMENTS, began_s, ends_s, strict=True)})
+
+
+@pytest.fixture
+def out(whole: Whole, tmp_path: Path) -> Path:
+    """A copy to damage, which is dated as a copy is."""
+    return Path(shutil.copytree(whole.out, tmp_path / "out"))
+
+
+def begin(start: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        start, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
+    )
+
+
+def plan_inode(out: Path) -> int | None:
+    plan = out / "plan.json"
+    return plan.stat().st_ino if plan.exists() else None
+
+
+def wait_for(moment: str, run: subprocess.Popen[bytes], out: Path, old_plan: int | None) -> None:
+    """Until the run has written its plan, or all shards are there, too, or it has ended."""
+
+    def is_there() -> bool:
+        planned = plan_inode(out) not in (None, old_plan)
+        return planned and (moment == "plan" or len(shards_there(out)) == SHARDS)
+
+    while moment != "start" and not is_there() and run.poll() is None:
+        time.sleep(0.005)
+
+
+def shards_there(out: Path) -> list[str]:
+    return [key for key in recorded(out) if key.removeprefix("train/") in TRAIN]
+
+
+@dataclass(frozen=True)
+class Killed:
+    """When a run was killed, and what it left."""
+
+    after: str
+    after_s: float
+    images: int
+    shards: int
+    partial: int
+    finished: bool
+
+    def row(self) -> str:
+        when = f"{self.after_s:6.2f} s after its {self.after}"
+        end = "yes" if self.finished else "no"
+        return f"{when:32} {self.images:7} {self.shards:7} of {SHARDS} {self.partial:9}   {end}"
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_tree(
+    workload: str,
+    base: Path,
+    whole: Whole,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chance, kills = random.Random(pytestconfig.option.kill_seed), pytestconfig.option.kills
+    out = tmp_path / "out"
+    start = command(workload, base, out, *SETTINGS, "--workers", 2)
+    rows: list[Killed] = []
+    for number in range(kills):
+        if (out / "manifest.json").exists():
+            assert same(out, whole.out)
+            shutil.rmtree(out)
+        after = MOMENTS[(number + 1) % len(MOMENTS)]
+        rows.append(killed(start, out, after, chance.uniform(0, whole.seconds[after])))
+    assert begin(start).wait(LIMIT_S) == 0
+    if kills >= MANY_KILLS:
+        with capsys.disabled():
+            print(f"\n{workload}: killed               images there  shards there   partial   manifest there")
+            print("\n".join(row.row() for row in rows))
+            print(f"then run to its end: {'the same tree' if same(out, whole.out) else 'ANOTHER TREE'}")
+    assert same(out, whole.out)
+    assert any(row.shards < SHARDS for row in rows)
+
+
+def killed(start: list[str], out: Path, after: str, after_s: float) -> Killed:
+    """Kills the process group of a run, workers and all, so long after one of the moments."""
+    old_plan = plan_inode(out)
+    run = begin(start)
+    wait_for(after, run, out, old_plan)
+    time.sleep(after_s)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    names = [path.name for path in out.rglob("*")]
+    images = sum(name.endswith("_leftImg8bit.png") and "_v" in name for name in names)
+    partial = sum(name.startswith(".") and "partial" in name for name in names)
+    return Killed(after, after_s, images, len(shards_there(out)), partial, "manifest.json" in names)
+
+
+@pytest.mark.parametrize(
+    "damage", ["image lost", "image altered", "record lost", "record cut", "stranger", "labels lost"]
+)
+def test_only_a_damaged_shard_is_made_anew(damage: str, workload: str, base: Path, whole: Whole, out: Path) -> None:
+    name = TRAIN[1]
+    images = out / ("train2017" if workload == "ssd" else "leftImg8bit/train")
+    image = images / name / f"{name}_v0011_leftImg8bit.png"
+    record = out / "shards" / "train" / f"{name}.json"
+    (labels,) = [path for path in out.glob("*/train*/*") if path.stem == name and path.is_file() and path != record]
+    if damage == "record cut":
+        os.truncate(record, 99)
+    elif damage == "stranger":
+        (image.parent / "strange.png").write_bytes(b"of another")
+    elif damage == "image altered":
+        content = image.read_bytes()
+        image.write_bytes(content[:-99] + b"?" + content[-98:])
+        assert drop(verify(out, None, 0, 1)) == 1
+    else:
+        {"image lost": image, "record lost": record, "labels lost": labels}[damage].unlink()
+    kept = images / TRAIN[0] / f"{TRAIN[0]}_v0011_leftImg8bit.png"
+    dated_ns = kept.stat().st_mtime_ns
+    planned = inflate(workload, base, out, *SETTINGS, "--phase", "plan").summary
+    assert (planned["left_shards"], planned["left_images"]) == (1, FACTOR)
+    assert not (out / "manifest.json").exists()
+    inflate(workload, base, out, *SETTINGS)
+    assert same(out, whole.out) and kept.stat().st_mtime_ns == dated_ns
+
+
+@pytest.mark.parametrize("damage", ["manifest", "plan", "labels of the whole", "val"])
+def test_what_belongs_to_no_frame_is_made_anew(damage: str, workload: str, base: Path, whole: Whole, out: Path) -> None:
+    """And no image is."""
+    if damage in ("manifest", "plan"):
+        (out / f"{damage}.json").unlink()
+    elif damage == "val":
+        image = next(iter(out.glob("*/lindau/*") if workload == "ssd" else out.glob("*/val/lindau/*")))
+        image.rename(image.with_name(".begun.1.partial.png"))
+    else:
+        whole_labels = "annotations/instances_train2017.json" if workload == "ssd" else "index/train-files/names.npy"
+        (out / whole_labels).unlink()
+    dates = {path: path.stat().st_mtime_ns for path in out.rglob(f"{TRAIN[0]}_v*") if path.is_file()}
+    again = inflate(workload, base, out, *SETTINGS).summary
+    assert again["images"] == FACTOR * SHARDS and again["skipped"] == (damage == "plan")
+    assert {path: path.stat().st_mtime_ns for path in dates} == dates
+    if damage != "plan":
+        assert same(out, whole.out)
+
+
+def test_finishing_waits_for_all_shards_and_names_the_command(workload: str, base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    few = ("--factor", FEW, "--method", "copy")
+    inflate(workload, base, out, *few, "--phase", "plan")
+    inflate(workload, base, out, "--phase", "make", "--node", 0, "--nodes", 2)
+    sentence = refused(workload, base, out, "--phase", "finish")
+    assert "shards are missing, the first " in sentence
+    assert "3 of 9 images" in sentence or "6 of 9 images" in sentence
+    going_on = f"python training/{workload}/inflate.py --source {base} --out {out} --factor 3 --method copy --format png --seed 0"
+    assert sentence.endswith(going_on)
+    assert not (out / "manifest.json").exists()
+    again = inflate(workload, base, out, "--phase", "make", "--node", 0, "--nodes", 2).summary
+    assert again["images"] == 0
+    assert inflate(workload, base, out, *few).summary["images"] == 9

@@ -1,0 +1,149 @@
+"""Makes shards: all variants of a frame with their labels, then the record that says that they are there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+from training.data.files import make_folder, write_whole
+from training.data.inflation.augment import Augmenter, Change, draw_change
+from training.data.inflation.base import TRAIN, BaseSet, Frame, SourceFile, read_source
+from training.data.inflation.labels import Content, Labels, ShardLabels, folders
+from training.data.inflation.layout import Shard, image_name, variant_name
+from training.data.inflation.pictures import Pictures
+from training.data.inflation.place import remove_leftovers_in
+from training.data.inflation.settings import Settings
+from training.data.inflation.tally import Tally
+from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, write_record
+
+_DATED_S = 946_684_800  # 2000-01-01: folders have a date that says nothing, so that an index of them is always the same
+
+
+_WRITES_BEHIND = 2  # variants of a worker that are still being written while it makes the next
+
+
+class Maker:
+    """Makes one shard after the other, in worker processes that hold it from their start."""
+
+    def __init__(
+        self,
+        base: BaseSet,
+        out: Path,
+        labels: Labels,
+        settings: Settings,
+        noise: float,
+        shards: list[Shard],
+        tally: Tally,
+    ) -> None:
+        self._base, self._out, self._labels, self._settings = base, out, labels, settings
+        self._shards = {shard.name: shard for shard in shards}
+        self._frames: list[Frame] = labels.frames(base)
+        self._tally = tally
+        self._augmenter = Augmenter(settings.seed, noise) if settings.method == "augment" else None
+
+    def __call__(self, key: str) -> None:
+        """Makes a shard `<split>/<shard>`, or leaves it where all are to stop. Raises DataError, OSError; then all stop."""
+        split, _, name = key.partition("/")
+        try:
+            if split == TRAIN:
+                self._inflate(self._shards[name])
+            else:
+                self._carry(split, name)
+        except BaseException:
+            self._tally.stop()
+            raise
+
+    def _inflate(self, shard: Shard) -> None:
+        frame = self._frames[shard.frame]
+        own = folders(self._labels, shard)
+        for folder in own:
+            make_folder(self._out / folder)
+        labels = self._labels.begin(shard, frame)
+        files: dict[str, StoredFile] = {}
+        with ThreadPoolExecutor(1, "write") as writer:
+            behind: deque[Future[dict[str, StoredFile]]] = deque()
+            for contents in self._variants(shard, frame, labels):
+                behind.append(writer.submit(self._write_variant, contents))
+                if len(behind) > _WRITES_BEHIND:
+                    files.update(behind.popleft().result())
+            for written in behind:
+                files.update(written.result())
+        if self._tally.is_stopped():
+            return
+        rest = labels.rest()
+        for path, _ in rest:
+            make_folder((self._out / path).parent)
+        files.update(self._write(rest))
+        for folder in own:
+            _keep_only(self._out / folder, {PurePosixPath(path).name for path in files})
+        write_record(self._out, ShardRecord(SCHEMA, TRAIN, shard.name, files))
+
+    def _variants(self, shard: Shard, frame: Frame, labels: ShardLabels) -> Iterator[list[Content]]:
+        """The files of one variant after the other, until all are to stop."""
+        pictures = self._pictures(frame)
+        for variant in range(shard.first, shard.end):
+            if self._tally.is_stopped():
+                return
+            change = self._change(frame, variant, pictures)
+            image = f"{self._labels.images}/{shard.name}/{self._file_name(frame, variant)}"
+            yield [(image, pictures.file(change)), *labels.add(variant, image, change)]
+
+    def _pictures(self, frame: Frame) -> Pictures:
+        content = read_source(self._base, frame.image)
+        return Pictures(content, str(self._base.root / frame.image.path), self._augmenter, self._settings.format)
+
+    def _change(self, frame: Frame, variant: int, pictures: Pictures) -> Change | None:
+        if variant == 0 or self._augmenter is None:
+            return None
+        return draw_change(self._settings.seed, frame.name, variant, *pictures.size)
+
+    def _file_name(self, frame: Frame, variant: int) -> str:
+        suffix = PurePosixPath(frame.image.path).suffix if self._augmenter is None else self._settings.suffix
+        return image_name(variant_name(frame.name, variant, self._settings.factor), suffix)
+
+    def _write_variant(self, contents: list[Content]) -> dict[str, StoredFile]:
+        stored = self._write(contents)
+        self._tally.add(1, sum(file.bytes for file in stored.values()))
+        return stored
+
+    def _write(self, contents: list[Content]) -> dict[str, StoredFile]:
+        stored = {}
+        for path, content in contents:
+            write_whole(self._out / path, content)
+            stored[path] = StoredFile(len(content), content_digest(content))
+        return stored
+
+    def _carry(self, split: str, name: str) -> None:
+        """Takes a shard of the base set as it is: by links, else copies of the same dates."""
+        record = self._base.records[split, name]
+        folders_of = {(self._out / path).parent for path in record.files}
+        for folder in folders_of:
+            make_folder(folder)
+            remove_leftovers_in(folder)
+        for path, stored in record.files.items():
+            source, target = (self._base.root / path).resolve(), self._out / path
+            target.unlink(missing_ok=True)
+            try:
+                os.link(source, target)
+            except OSError:
+                write_whole(target, read_source(self._base, SourceFile(path, stored)))
+                shutil.copystat(source, target)
+        for folder in folders_of:
+            _date(folder)
+        write_record(self._out, record)
+
+
+def _keep_only(folder: Path, names: set[str]) -> None:
+    """Removes what killed runs left in a shard's folder, and dates it."""
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
+    _date(folder)
+
+
+def _date(folder: Path) -> None:
+    os.utime(folder, (_DATED_S, _DATED_S))

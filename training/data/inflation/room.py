@@ -1,0 +1,28 @@
+"""Whether what is left to make fits the file system."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from training.data.errors import DataError
+
+_MARGIN = 1.02  # variants differ from the sample that their size is known from
+
+
+def check_room(out: Path, need_bytes: float, images: int) -> None:
+    """Raises DataError where `need_bytes` more for `images` images are not free in `out`, which need not be there."""
+    place = next(folder for folder in (out, *out.parents) if folder.exists())
+    free_bytes = shutil.disk_usage(place).free
+    if _MARGIN * need_bytes > free_bytes:
+        raise DataError(
+            f"{out}: {images:,} images take {size_text(need_bytes)}, and {size_text(free_bytes)} are free; "
+            "make room, or give an --out that has it"
+        )
+
+
+def size_text(size_bytes: float) -> str:
+    """`2.80 TB`, `31.5 GB`, `7.3 MB`."""
+    if size_bytes >= 1e12:
+        return f"{size_bytes / 1e12:.2f} TB"
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"

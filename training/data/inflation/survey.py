@@ -1,0 +1,87 @@
+"""What of an inflated set is there already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data.inflation.base import TRAIN
+from training.data.inflation.labels import Labels, folders
+from training.data.inflation.layout import Shard
+from training.data.shards import SHARDS_FOLDER, ShardRecord, read_record, record_path
+
+_LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
+
+
+@dataclass(frozen=True)
+class Survey:
+    """`left` are the shards to make, in order, and `left_bytes` what there is of them, which takes no further room."""
+
+    left: list[str]
+    left_bytes: int
+
+
+def recorded(out: Path) -> set[str]:
+    """The shards that have a record, `<split>/<shard>`, found by listing: a client of a NAS remembers what was not there."""
+    return {
+        f"{split.name}/{entry.name.removesuffix('.json')}"
+        for split in _entries(out / SHARDS_FOLDER)
+        for entry in _entries(Path(split.path))
+        if entry.name.endswith(".json") and not entry.name.startswith(".")
+    }
+
+
+def survey(out: Path, labels: Labels, train: Sequence[Shard], carried: Sequence[str]) -> Survey:
+    """Looks whether every shard has its record and all that it names with the right sizes, and nothing else beside it.
+
+    Records of other shards than those that are whole are removed. Files are not opened.
+    """
+    there = recorded(out)
+    own = {f"{TRAIN}/{shard.name}": [out / folder for folder in folders(labels, shard)] for shard in train}
+    names = [*own, *carried]
+
+    def look(key: str) -> tuple[bool, int]:
+        sizes = _sizes(own.get(key, ()))
+        record = read_record(out, *key.split("/", 1)) if key in there else None
+        if record is not None and _is_whole(out, record, sizes):
+            return True, 0
+        return False, sum(sizes.values())
+
+    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+        looked = dict(zip(names, lookups.map(look, names), strict=True))
+    left = [key for key, (whole, _) in looked.items() if not whole]
+    return Survey(left, sum(looked[key][1] for key in left))
+
+
+def remove_records(out: Path, keys: Iterable[str]) -> None:
+    """So that shards count as not there."""
+    for key in keys:
+        record_path(out, *key.split("/", 1)).unlink(missing_ok=True)
+
+
+def _is_whole(out: Path, record: ShardRecord, sizes: dict[Path, int]) -> bool:
+    wanted = {out / path: stored.bytes for path, stored in record.files.items()}
+    elsewhere = {path: _size(path) for path in wanted if path not in sizes}
+    return wanted == {**sizes, **elsewhere}
+
+
+def _sizes(of: Iterable[Path]) -> dict[Path, int]:
+    return {folder / entry.name: entry.stat().st_size for folder in of for entry in _entries(folder)}
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except (FileNotFoundError, NotADirectoryError):
+        return
