@@ -16,10 +16,16 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     os.environ["OMP_NUM_THREADS"] = str(max(1, share))
 
 from index_data import document, write
+from inflation_data import make_base
 from test_data_programs import generate
 
 # Below the range that outgoing connections get theirs from.
 PORTS = range(15000, 32000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=2, help="how often an inflation is killed; from 10 on a table is printed")
+    parser.addoption("--kill-seed", type=int, default=1, help="of the moments at which it is killed")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,6 +63,12 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("scenes") / "cityscapes"
     generate(out)
     return out
+
+
+@pytest.fixture(scope="session")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small base set of each workload. Not to be changed: copy what a test changes."""
+    return {name: make_base(name, tmp_path_factory.mktemp(f"base-{name}")) for name in ("ssd", "segmentation")}
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from PIL import Image
 from test_data_programs import convert
 
 AACHEN = "aachen_000000_000019"
+NaN = float("nan")
 
 
 @pytest.fixture
@@ -42,6 +43,13 @@ def refusal(source: Path, out: Path) -> str:
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
     return line.removeprefix("error: ")
+
+
+def refusal_of_frame(source: Path, out: Path, reason: str) -> str:
+    """The part of the one sentence on stderr that is about the only frame."""
+    before, _, sentence = refusal(source, out).partition(", the first ")
+    assert before == f"{source}: no frame of train can be used; 1 {reason}"
+    return sentence
 
 
 def save(ids: np.ndarray, path: Path) -> None:
@@ -87,17 +95,20 @@ def test_data_error_picture_that_is_none(source: Path, picture: Path, tmp_path: 
     picture.write_bytes(b"GIF89a" + bytes(100))
     result = convert(source, tmp_path / "out", workers=workers, check=False)
     assert result.returncode == 2
-    assert result.stderr == f"error: {picture}: not a PNG; replace it with the frame's picture, or remove it\n"
+    assert result.stderr.endswith(f"{picture}: not a PNG; replace it with the frame's picture, or remove it\n")
+    assert len(result.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
 def test_data_error_picture_cut_off(source: Path, picture: Path, tmp_path: Path) -> None:
     picture.write_bytes(picture.read_bytes()[:-10_000])
-    assert refusal(source, tmp_path / "out") == f"{picture}: a PNG that was cut off; copy it again, or remove it"
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames whose picture cannot be read")
+    assert sentence == f"{picture}: a PNG that was cut off; copy it again, or remove it"
 
 
 def test_data_error_instance_image_cut_off(source: Path, truth: Path, tmp_path: Path) -> None:
     truth.write_bytes(truth.read_bytes()[:2000])
-    assert refusal(source, tmp_path / "out").startswith(f"{truth}: not a readable PNG (")
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames whose ground truth cannot be read")
+    assert sentence.startswith(f"{truth}: not a readable PNG (")
 
 
 def test_data_error_instance_image_in_colour(source: Path, picture: Path, truth: Path, tmp_path: Path) -> None:
@@ -107,7 +118,7 @@ def test_data_error_instance_image_in_colour(source: Path, picture: Path, truth:
 
 def test_data_error_sizes_differ(source: Path, picture: Path, truth: Path, tmp_path: Path) -> None:
     save(np.full((512, 1024), 26000), truth)
-    sentence = refusal(source, tmp_path / "out")
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames of another size than their ground truth")
     assert sentence.startswith(f"{truth}: 1024x512 px, but its frame {picture} is 2048x1024 px; both must")
 
 
@@ -116,7 +127,7 @@ def test_data_error_unknown_label_id(source: Path, truth: Path, tmp_path: Path, 
     ids = np.full((1024, 2048), 26000)
     ids[3, 4] = value
     save(ids, truth)
-    sentence = refusal(source, tmp_path / "out")
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames with labels that Cityscapes does not have")
     assert sentence.startswith(f"{truth}: unknown label id {label} (pixel value {value}); Cityscapes has 0 to 33")
 
 
@@ -125,14 +136,18 @@ def test_data_error_unknown_label_id(source: Path, truth: Path, tmp_path: Path, 
     [
         ([{"label": "spaceship", "polygon": [[0, 0], [9, 0], [9, 9]]}], "unknown label 'spaceship'"),
         ([{"label": "car"}], "not the polygons of a frame (KeyError('polygon'))"),
-        ([{"label": "car", "polygon": [[1, 2]]}], "not the polygons of a frame ("),
+        ([{"label": "car", "polygon": [[1, 2]]}], "not the polygons of a frame: one of car is no list of corners"),
+        ([{"label": "car", "polygon": [[0, 0], [1, NaN]]}], "not the polygons of a frame: one of car is no list of"),
+        ([{"label": "car", "polygon": [[0, 0], ["1", 2]]}], "not the polygons of a frame: one of car is no list of"),
+        ("cars", "not the polygons of a frame ("),
     ],
 )
 def test_data_error_polygons(source: Path, truth: Path, tmp_path: Path, objects: list[object], what: str) -> None:
     truth.unlink()
     polygons = truth.with_name(f"{AACHEN}_gtFine_polygons.json")
     polygons.write_text(json.dumps({"imgHeight": 1024, "imgWidth": 2048, "objects": objects}))
-    assert refusal(source, tmp_path / "out").startswith(f"{polygons}: {what}")
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames whose ground truth cannot be read")
+    assert sentence.startswith(f"{polygons}: {what}")
 
 
 def test_data_error_out_cannot_be_made(source: Path) -> None:

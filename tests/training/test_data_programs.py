@@ -26,8 +26,10 @@ def generate(
     return _run(check, GENERATE, "--out", out, *counts)
 
 
-def convert(source: Path, out: Path, *, workers: int = 1, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return _run(check, CONVERT, "--cityscapes", source, "--out", out, "--workers", workers)
+def convert(
+    source: Path, out: Path, *options: object, workers: int = 1, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    return _run(check, CONVERT, "--cityscapes", source, "--out", out, "--workers", workers, *options)
 
 
 def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:

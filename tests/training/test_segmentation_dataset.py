@@ -11,10 +11,9 @@ from PIL import Image
 
 from training.common.errors import UserError
 from training.common.gang import Gang
-from training.data.manifest import Manifest, SplitManifest
+from training.data.manifest import Generator, Manifest, SplitManifest, write_manifest
 from training.segmentation.dataset import SegmentationSet, total_bytes
 from training.segmentation.labels import LABEL_IDS
-from training.wire.schema import write_json
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -22,6 +21,7 @@ WIDTH, HEIGHT = 255, 127  # odd: no pixel of a scaled image lies exactly between
 ROAD, SKY, POLE = LABEL_IDS[0], LABEL_IDS[10], LABEL_IDS[5]
 BLOCK = 12  # px; image i has a block of class 11 + i, its upper left corner at `block_corner(i)`
 ALONE = Gang(0, 0, 1, 0, torch.device("cpu"), None)
+MADE_UP = Generator("made up", 1, {}, {})
 
 
 def block_corner(index: int) -> tuple[int, int]:
@@ -218,7 +218,7 @@ def test_the_bytes_of_images_and_masks_are_looked_up_or_taken_from_the_manifest(
     assert total_bytes(found, ALONE) == tuple(sizes)
     for images, known in ((5, (500, 50)), (6, tuple(sizes))):
         split = SplitManifest(images, 0, 500, 50, WIDTH, HEIGHT)
-        write_json(root / "manifest.json", Manifest(1, "segmentation", 1, "", "", [], {"train": split}, {}))
+        write_manifest(root, Manifest(2, "segmentation", MADE_UP, "", "", [], {"train": split}, {}))
         assert total_bytes(found, ALONE) == known
     found.image(3).unlink()
     with pytest.raises(UserError, match=r"ulm_000003_000019_leftImg8bit\.png was listed"):
@@ -228,7 +228,7 @@ def test_the_bytes_of_images_and_masks_are_looked_up_or_taken_from_the_manifest(
 def test_the_bytes_of_rotated_cities_are_looked_up_though_the_manifest_has_as_many_images(tmp_path):
     root = write_cities(tmp_path / "set")
     splits = {name: SplitManifest(images, 0, 500, 50, WIDTH, HEIGHT) for name, images in (("train", 5), ("val", 2))}
-    write_json(root / "manifest.json", Manifest(1, "segmentation", 1, "", "", [], splits, {}))
+    write_manifest(root, Manifest(2, "segmentation", MADE_UP, "", "", [], splits, {}))
     assert total_bytes(opened(root), ALONE) == (500, 50)
     rotated = opened(root, cv=1)
     assert len(rotated) == 5

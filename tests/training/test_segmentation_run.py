@@ -210,7 +210,7 @@ def test_a_prepared_set_has_what_no_node_need_work_out_again(data, tmp_path):
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["images"], summary["skipped"]) == (5, False)
-    assert sorted(p.name for p in out.iterdir()) == ["gtFine", "index", "leftImg8bit", "manifest.json"]
+    assert sorted(p.name for p in out.iterdir()) == ["gtFine", "index", "leftImg8bit", "manifest.json", "shards"]
     again = json.loads(prepare("--cityscapes", data, "--out", out).stdout.splitlines()[-1])
     assert (again["skipped"], again["manifest_sha256"]) == (True, summary["manifest_sha256"])
 

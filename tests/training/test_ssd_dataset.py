@@ -9,10 +9,9 @@ from ssd_data import BOXES, CATEGORIES, FIRST_ID, HEIGHT, WIDTH, write_dataset
 
 from training.common.errors import UserError
 from training.common.gang import Gang
-from training.data.manifest import Manifest, SplitManifest, manifest_sha256
+from training.data.manifest import Generator, Manifest, SplitManifest, manifest_sha256, write_manifest
 from training.ssd.annotations import Annotations, open_annotations
 from training.ssd.dataset import Layout, steps_per_pass, total_image_bytes
-from training.wire.schema import write_json
 
 ALONE = Gang(0, 0, 1, 0, torch.device("cpu"), None)
 
@@ -66,7 +65,8 @@ def test_a_manifest_of_these_annotations_saves_the_lookups(layout):
     held = total_image_bytes(layout, annotations, ALONE)
     sizes = [path.stat().st_size for path in layout.images.glob("*/*.png")]
     split = SplitManifest(len(sizes), 9, sum(sizes), 0, WIDTH, HEIGHT)
-    write_json(layout.manifest, Manifest(1, "ssd", 1, "made up", "", annotations.classes, {"train": split}, {}))
+    generator = Generator("made up", 1, {}, {})
+    write_manifest(layout.root, Manifest(2, "ssd", generator, "", "", annotations.classes, {"train": split}, {}))
     assert len(manifest_sha256(layout.root)) == 64
     for index in range(len(annotations)):
         (layout.images / annotations.name(index)).unlink()

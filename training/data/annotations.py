@@ -1,4 +1,4 @@
-"""Frames to COCO: the work on one frame, and the document of a split."""
+"""Frames to COCO: the work on one frame."""
 
 from __future__ import annotations
 
@@ -6,78 +6,124 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
 from training.data.categories import CATEGORIES
 from training.data.cityscapes import Frame
+from training.data.contours import polygons
 from training.data.errors import DataError
 from training.data.files import link_or_copy
 from training.data.png import png_size
-from training.data.rle import Region, regions
+from training.data.rle import compressed, id_runs, regions
+from training.data.shards import StoredFile, stored_file
 from training.data.truth import PER_LABEL, check_labels, label_of, read_instance_ids
+
+RLE, POLYGONS, NONE = SEGMENTATIONS = ("rle", "polygons", "none")
+
+BAD_IMAGE = "frames whose picture cannot be read"
+BAD_TRUTH = "frames whose ground truth cannot be read"
+OTHER_SIZE = "frames of another size than their ground truth"
+OTHER_LABELS = "frames with labels that Cityscapes does not have"
 
 
 @dataclass(frozen=True)
 class Task:
-    """A frame and where its picture goes."""
+    """A frame, where its picture goes, and how its objects are told: one of SEGMENTATIONS."""
 
     frame: Frame
     target: Path
+    segmentation: str
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A frame's part of the annotations. Sizes in px; `objects` are its instances and groups of the 8 categories."""
+    """A frame's part of the annotations. Sizes in px.
+
+    `objects` are the instances and groups of the 8 categories, each a COCO annotation in JSON without its first members
+    `{"id":…,"image_id":…,`; `trained` of them are instances.
+    """
 
     file_name: str
     width: int
     height: int
-    image_bytes: int
-    objects: list[Region]
+    stored: StoredFile
+    objects: list[str]
+    trained: int
 
 
-def convert_frame(task: Task) -> Converted:
-    """Reads a frame's ground truth and puts its picture in place. Raises DataError."""
+@dataclass(frozen=True)
+class Unusable:
+    """A frame that is left out: why, and a sentence that says what is wrong with which file."""
+
+    reason: str
+    detail: str
+
+
+def convert_frame(task: Task) -> Converted | Unusable:
+    """Reads a frame's ground truth and puts its picture in place. Raises OSError."""
     frame = task.frame
-    width, height = png_size(frame.image)
-    ids = read_instance_ids(frame.truth)
-    if ids.shape != (height, width):
-        raise DataError(
-            f"{frame.truth}: {ids.shape[1]}x{ids.shape[0]} px, but its frame {frame.image} is {width}x{height} px; "
-            "both must have the same size"
-        )
-    found = regions(ids)
-    check_labels([region.value for region in found], frame.truth)
+    reason = BAD_IMAGE
+    try:
+        width, height = png_size(frame.image)
+        reason = BAD_TRUTH
+        ids = read_instance_ids(frame.truth)
+        reason = OTHER_SIZE
+        _check_size(ids, frame, width, height)
+        reason = OTHER_LABELS
+        objects = annotated(ids, task.segmentation, frame.truth)
+    except DataError as error:
+        return Unusable(reason, str(error))
+    except (PermissionError, IsADirectoryError) as error:
+        return Unusable(reason, f"{error.filename}: {error.strerror}")
     link_or_copy(frame.image, task.target)
     return Converted(
         file_name=frame.file_name,
         width=width,
         height=height,
-        image_bytes=frame.image.stat().st_size,
-        objects=[region for region in found if label_of(region.value) in CATEGORIES],
+        stored=stored_file(task.target),
+        objects=[_tail(annotation) for annotation in objects],
+        trained=sum(not annotation["iscrowd"] for annotation in objects),
     )
 
 
-def coco_document(split: str, frames: list[Converted]) -> dict[str, Any]:
-    """The COCO instances document of a split (https://cocodataset.org/#format-data).
+def annotated(ids: NDArray[np.integer], segmentation: str, where: Path) -> list[dict[str, Any]]:
+    """The annotations (https://cocodataset.org/#format-data), without their ids, of an image of instance ids (height, width).
 
-    Image ids count from 1 in the order of `frames`, annotation ids from 1 over the split. A category's id is its
-    Cityscapes label id. A group (bare label id) has iscrowd 1. Every object with a visible pixel is in it.
+    A category's id is its Cityscapes label id. A group (bare label id) has iscrowd 1 and always RLE, as COCO wants
+    it. Every object with a visible pixel is there. Raises DataError, which names `where`, for a label that is none.
     """
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    for image_id, frame in enumerate(frames, start=1):
-        images.append({"id": image_id, "file_name": frame.file_name, "width": frame.width, "height": frame.height})
-        for region in frame.objects:
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": image_id,
-                    "category_id": label_of(region.value),
-                    "bbox": region.bbox,
-                    "area": region.area,
-                    "iscrowd": int(region.value < PER_LABEL),
-                    "segmentation": {"size": [frame.height, frame.width], "counts": region.counts},
-                }
-            )
-    categories = [{"id": label, "name": name, "supercategory": group} for label, (name, group) in CATEGORIES.items()]
-    info = {"description": f"Cityscapes gtFine, {split}, instances of {len(CATEGORIES)} classes"}
-    return {"info": info, "licenses": [], "images": images, "annotations": annotations, "categories": categories}
+    runs = id_runs(ids)
+    check_labels(runs.values, where)
+    kept = [number for number, value in enumerate(runs.values) if label_of(value) in CATEGORIES]
+    found = regions(runs)
+    annotations = [
+        {
+            "category_id": label_of(runs.values[number]),
+            "bbox": found[number].bbox,
+            "area": found[number].area,
+            "iscrowd": int(runs.values[number] < PER_LABEL),
+        }
+        for number in kept
+    ]
+    if segmentation != NONE:
+        as_rle = [number for number in kept if segmentation == RLE or runs.values[number] < PER_LABEL]
+        counts = dict(zip(as_rle, compressed(runs, as_rle), strict=True))
+        size = [runs.height, runs.width]
+        for number, annotation in zip(kept, annotations, strict=True):
+            rle = number in counts
+            annotation["segmentation"] = {"size": size, "counts": counts[number]} if rle else polygons(runs, number)
+    return annotations
+
+
+def _check_size(ids: NDArray[np.integer], frame: Frame, width: int, height: int) -> None:
+    if ids.shape != (height, width):
+        raise DataError(
+            f"{frame.truth}: {ids.shape[1]}x{ids.shape[0]} px, but its frame {frame.image} is {width}x{height} px; "
+            "both must have the same size"
+        )
+
+
+def _tail(annotation: dict[str, Any]) -> str:
+    return msgspec.json.encode(annotation).decode("ascii")[1:]

@@ -1,42 +1,91 @@
 """Reads the folder layout of Cityscapes: splits, cities, frames and their ground truth.
 
-`leftImg8bit/<split>/<city>/<name>_leftImg8bit.png` and `gtFine/<split>/<city>/<name>_gtFine_{instanceIds.png,
-labelIds.png,polygons.json}` (README of cityscapesScripts), in one folder or, as the reference segmentation program
-wants them, in `leftImg8bit_trainvaltest/` and `gtFine_trainvaltest/` below it.
+`leftImg8bit/<split>/<city>/<name>_leftImg8bit.png`, `gtFine/<split>/<city>/<name>_gtFine_{instanceIds.png,labelIds.png,
+polygons.json}` and the like in `gtCoarse` (README of cityscapesScripts), in one folder or, as the reference
+segmentation program wants them, in `leftImg8bit_trainvaltest/`, `gtFine_trainvaltest/`, `leftImg8bit_trainextra/` and
+`gtCoarse/` below it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.data.errors import DataError
 
 SPLITS = ("train", "val")
-
-_IMAGE = re.compile(r"(?P<name>[^.].*)_leftImg8bit\.(?i:png)")
-_TRUTH = re.compile(r"(?P<name>[^.].*)_gtFine_(?P<kind>instanceIds\.(?i:png)|labelIds\.(?i:png)|polygons\.(?i:json))")
+EXTRA = "train_extra"  # 20,000 frames with coarse ground truth only
+IMAGES = "leftImg8bit"
+FINE, COARSE = "gtFine", "gtCoarse"
+INSTANCES, POLYGONS = "instances", "polygons"
+AUTO = "auto"  # instances where they are, else polygons
+LABELS = "labels"  # label ids where they are, else polygons
 
 NO_TRUTH = "frames without ground truth"
-ONLY_LABELS = "frames with neither instanceIds nor polygons"
+OTHER_TRUTH = {
+    AUTO: "frames with neither instanceIds nor polygons",
+    INSTANCES: "frames without instanceIds",
+    POLYGONS: "frames without polygons",
+    LABELS: "frames with neither labelIds nor polygons",
+}
 NO_IMAGE = "ground truths without a frame"
 TWICE = "second files of the same frame"
+NO_FILE = "links that lead to no file"
+NOT_OURS = "other files"
+
+_IMAGE = re.compile(r"(?P<name>[^.].*)_leftImg8bit\.(?i:png)")
+_TRUTH = re.compile(r"(?P<name>[^.].*)_(?P<part>gtFine|gtCoarse)_(?P<kind>\w+)\.(?i:png|json)")
+_LABEL_IDS = "labelIds"
+_KINDS = {"instanceIds": INSTANCES, "polygons": POLYGONS}
+_WANTED = {
+    AUTO: (INSTANCES, POLYGONS),
+    INSTANCES: (INSTANCES,),
+    POLYGONS: (POLYGONS,),
+    LABELS: (_LABEL_IDS, POLYGONS),
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame and the file that its instances are read from: `*_instanceIds.png`, else `*_polygons.json`."""
+    """A frame and the file that its ground truth is read from, by their names in the folders of a city."""
 
-    city: str
-    name: str
-    image: Path
-    truth: Path
+    images: Path
+    image_name: str
+    truths: Path
+    truth_name: str
+
+    @property
+    def city(self) -> str:
+        return self.images.name
+
+    @property
+    def name(self) -> str:
+        """`aachen_000000_000019`."""
+        return self.image_name[: self.image_name.rindex("_")]
 
     @property
     def file_name(self) -> str:
         """The frame's path inside its split: `aachen/aachen_000000_000019_leftImg8bit.png`."""
         return f"{self.city}/{self.name}_leftImg8bit.png"
+
+    @property
+    def image(self) -> Path:
+        return self.images / self.image_name
+
+    @property
+    def truth(self) -> Path:
+        return self.truths / self.truth_name
+
+    @property
+    def has_polygons(self) -> bool:
+        """Whether `truth` is polygons, and not an image."""
+        return self.truth_name.lower().endswith(".json")
+
+    @property
+    def is_coarse(self) -> bool:
+        return _part_of(self.truths) == COARSE
 
 
 @dataclass
@@ -50,60 +99,132 @@ class Split:
         self.left_out.setdefault(reason, []).append(path)
 
 
-def read_splits(root: Path) -> dict[str, Split]:
-    """The splits `train` and `val`; a missing one is empty. Raises DataError when `root` is not such a folder."""
+def read_splits(root: Path, truth: str = AUTO, coarse: bool = False) -> dict[str, Split]:
+    """The splits `train` and `val`; a missing one is empty.
+
+    `truth` is the kind to read. With `coarse`, frames without fine ground truth have the coarse one, and `train` has
+    the frames of `train_extra` too. Raises DataError when `root` is not such a folder.
+    """
     if not root.is_dir():
-        raise DataError(f"{root}: no such folder; give the folder that holds leftImg8bit and gtFine")
-    images, truths = _part(root, "leftImg8bit"), _part(root, "gtFine")
-    return {split: _read_split(images / split, truths / split) for split in SPLITS}
+        raise DataError(f"{root}: no such folder; give the folder that holds {IMAGES} and {FINE}")
+    images = _required(root, IMAGES, "trainvaltest")
+    parts = [_required(root, COARSE, "trainvaltest")] if coarse else []
+    fine = _part(root, FINE, "trainvaltest")
+    if fine or not coarse:
+        parts.insert(0, fine or _required(root, FINE, "trainvaltest"))
+    splits = {name: _Reader(truth) for name in SPLITS}
+    for name, reader in splits.items():
+        reader.read(images / name, [part / name for part in parts])
+    if coarse:
+        extra_images = _extra_images(root, images) or images / EXTRA
+        splits["train"].read(extra_images, [part / EXTRA for part in parts])
+    return {name: reader.split() for name, reader in splits.items()}
 
 
-def _part(root: Path, name: str) -> Path:
-    for part in (root / name, root / f"{name}_trainvaltest" / name):
-        if part.is_dir():
-            return part
-    raise DataError(
-        f"{root}: holds neither {name} nor {name}_trainvaltest/{name}; "
-        "give the folder that holds leftImg8bit and gtFine"
-    )
+def unread_frames(root: Path, coarse: bool) -> dict[str, list[Path]]:
+    """The pictures below `root` of which `read_splits` reads none, by why."""
+    images = _part(root, IMAGES, "trainvaltest")
+    found = {"frames of test, whose ground truth is a dummy": _pictures(images / "test") if images else []}
+    if images and not coarse and (extra := _extra_images(root, images)):
+        found[f"frames of {EXTRA}, which have coarse ground truth only (--coarse)"] = _pictures(extra)
+    return {why: pictures for why, pictures in found.items() if pictures}
 
 
-def _read_split(images: Path, truths: Path) -> Split:
-    split = Split()
-    for city in sorted(_folders(images) | _folders(truths)):
-        _read_city(split, city, images / city, truths / city)
-    split.frames.sort(key=lambda frame: frame.file_name)
-    return split
+class _Reader:
+    """Reads the folders that a split consists of."""
+
+    def __init__(self, truth: str) -> None:
+        self._kinds = _WANTED[truth]
+        self._other_truth = OTHER_TRUTH[truth]
+        self._split = Split()
+        self._seen: set[str] = set()
+
+    def split(self) -> Split:
+        self._split.frames.sort(key=lambda frame: frame.file_name)
+        for paths in self._split.left_out.values():
+            paths.sort()
+        return self._split
+
+    def read(self, images: Path, truths: list[Path]) -> None:
+        """Reads the folders of cities in `images`, with the ground truth of the first of `truths` that has it."""
+        for folder in (images, *truths):
+            self._leave_out_others(path for path in _entries(folder) if not path.is_dir())
+        for city in sorted({path.name for folder in (images, *truths) for path in _entries(folder) if path.is_dir()}):
+            self._read_city(city, images / city, [truth / city for truth in truths])
+
+    def _read_city(self, city: str, images: Path, truths: list[Path]) -> None:
+        found = self._truths(truths)
+        for path in _entries(images):
+            match = _IMAGE.fullmatch(path.name)
+            if not match or not path.is_file():
+                self._leave_out_others([path])
+                continue
+            name = match["name"]
+            kinds = found.get(name, {})
+            key = f"{city}/{name}"
+            chosen = next((where for where in self._wanted(truths) if where in kinds), None)
+            if key in self._seen:
+                self._split.leave_out(TWICE, path)
+            elif chosen:
+                self._split.frames.append(Frame(images, path.name, chosen[0], kinds[chosen].name))
+            else:
+                self._split.leave_out(self._other_truth if kinds else NO_TRUTH, path)
+            self._seen.add(key)
+        for name, kinds in found.items():
+            if f"{city}/{name}" not in self._seen:
+                self._split.leave_out(NO_IMAGE, next(iter(kinds.values())))
+
+    def _wanted(self, truths: list[Path]) -> Iterable[tuple[Path, str]]:
+        return ((folder, kind) for folder in truths for kind in self._kinds)
+
+    def _truths(self, truths: list[Path]) -> dict[str, dict[tuple[Path, str], Path]]:
+        """The files of each frame by their folder and kind."""
+        found: dict[str, dict[tuple[Path, str], Path]] = {}
+        for folder in truths:
+            for path in _entries(folder):
+                match = _TRUTH.fullmatch(path.name)
+                if match and match["part"] == _part_of(folder) and path.is_file():
+                    kind = _KINDS.get(match["kind"], match["kind"])
+                    found.setdefault(match["name"], {}).setdefault((folder, kind), path)
+                else:
+                    self._leave_out_others([path])
+        return found
+
+    def _leave_out_others(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            is_broken = path.is_symlink() and not path.exists()
+            self._split.leave_out(NO_FILE if is_broken else NOT_OURS, path)
 
 
-def _read_city(split: Split, city: str, images: Path, truths: Path) -> None:
-    truth_of: dict[str, dict[str, Path]] = {}
-    for path in _files(truths):
-        if match := _TRUTH.fullmatch(path.name):
-            truth_of.setdefault(match["name"], {}).setdefault(match["kind"].split(".")[0], path)
-    seen = set()
-    for path in _files(images):
-        match = _IMAGE.fullmatch(path.name)
-        if not match:
-            continue
-        name = match["name"]
-        files = truth_of.get(name, {})
-        truth = files.get("instanceIds") or files.get("polygons")
-        if name in seen:
-            split.leave_out(TWICE, path)
-        elif truth:
-            split.frames.append(Frame(city, name, path, truth))
-        else:
-            split.leave_out(ONLY_LABELS if files else NO_TRUTH, path)
-        seen.add(name)
-    for name, files in truth_of.items():
-        if name not in seen:
-            split.leave_out(NO_IMAGE, next(iter(files.values())))
+def _part_of(city: Path) -> str:
+    """`gtFine`, of `gtFine/<split>/<city>`."""
+    return city.parent.parent.name
 
 
-def _folders(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+def _required(root: Path, name: str, suffix: str) -> Path:
+    if part := _part(root, name, suffix):
+        return part
+    holds = f"{root}: holds neither {name} nor {name}_{suffix}/{name}"
+    if name == FINE and _part(root, COARSE, suffix):
+        raise DataError(f"{holds}, but {COARSE}; give --coarse to use that")
+    raise DataError(f"{holds}; give the folder that holds {IMAGES} and {COARSE if name == COARSE else FINE}")
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+def _part(root: Path, name: str, suffix: str) -> Path | None:
+    candidates = (root / name / name, root / name, root / f"{name}_{suffix}" / name)
+    return next((part for part in candidates if part.is_dir()), None)
+
+
+def _extra_images(root: Path, images: Path) -> Path | None:
+    candidates = (images / EXTRA, root / f"{IMAGES}_trainextra" / IMAGES / EXTRA)
+    return next((folder for folder in candidates if folder.is_dir()), None)
+
+
+def _pictures(split: Path) -> list[Path]:
+    cities = (city for city in _entries(split) if city.is_dir())
+    return [path for city in cities for path in _entries(city) if _IMAGE.fullmatch(path.name)]
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What a folder holds, sorted; nothing where it is none. What begins with a dot is the file system's own."""
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []

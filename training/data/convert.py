@@ -1,10 +1,12 @@
 """Cityscapes to the COCO layout that the SSD program reads.
 
-    python training/data/convert.py --cityscapes SRC --out OUT [--workers N]
+    python training/data/convert.py --cityscapes SRC --out OUT [--truth auto|instances|polygons] [--coarse]
+                                    [--segmentation rle|polygons|none] [--workers N]
 
 writes OUT/annotations/instances_{train,val}2017.json with the index of each in instances_{train,val}2017.index/, the
-frames as hard links (copies on another file system) under OUT/{train,val}2017/<city>/, and OUT/manifest.json. The last
-line on stdout is a JSON object that sums up the training split.
+frames as hard links (copies on another file system) under OUT/{train,val}2017/<city>/, the files' digests under
+OUT/shards, and OUT/manifest.json. It prints a table of what was read, kept and left out. The last line on stdout is a
+JSON object that sums up the training split.
 """
 
 from __future__ import annotations
@@ -17,74 +19,81 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from training.data.cityscapes import SPLITS, Split, read_splits
+from training.data.cityscapes import AUTO, INSTANCES, POLYGONS, SPLITS, read_splits, unread_frames
+from training.data.conversion_table import Unread, table, warnings
 from training.data.errors import DataError, exit_status
-from training.data.files import building
-from training.data.index_places import index_folder
+from training.data.left_out import read_left_out
 from training.data.manifest import (
     ANNOTATIONS_FOLDER,
-    CONVERTER,
     MANIFEST_FILE,
     WORKLOAD,
-    Manifest,
-    annotations_file,
+    Generator,
+    SplitManifest,
     file_sha256,
-    is_whole,
-    read_manifest,
     source_sha256,
     split_folder,
 )
+from training.data.match import matching_manifest
 from training.data.replace import check_replaceable
+from training.data.shards import SHARDS_FOLDER
 from training.data.workers import available_cores
+
+PROGRAM = "training/data/convert.py"
+VERSION = 2  # one more whenever the same source and settings give another result
 
 
 def main() -> None:
     started_s = time.monotonic()
     options = _options()
     source, out = options.cityscapes.resolve(), options.out.resolve()
-    splits = read_splits(source)
-    warnings = _warnings(splits)
+    splits = read_splits(source, options.truth, options.coarse)
     if not splits["train"].frames:
-        raise DataError(f"{source}: no frame of train has both a picture and ground truth; {warnings[0]}")
-    check_replaceable(out, source, {ANNOTATIONS_FOLDER, *map(split_folder, SPLITS)}, WORKLOAD)
+        why = warnings(splits, {})[0]
+        raise DataError(f"{source}: no frame of train has both a picture and ground truth; {why}")
+    check_replaceable(out, source, {ANNOTATIONS_FOLDER, SHARDS_FOLDER, *map(split_folder, SPLITS)}, WORKLOAD)
 
-    used = [path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth)]
+    used = (path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth))
     fingerprint = source_sha256(source, used)
-    manifest = read_manifest(out)
-    skipped = (
-        manifest is not None
-        and (manifest.converter, manifest.source_sha256) == (CONVERTER, fingerprint)
-        and is_whole(out, manifest)
-    )
-    if manifest is None or not skipped:
+    generator = Generator(PROGRAM, VERSION, _settings(options), libraries={})
+    manifest = matching_manifest(out, WORKLOAD, generator, fingerprint, options.workers, _say_why)
+    skipped = manifest is not None
+    if manifest is None:
         # Not at the top: it takes longer to import than a data set that is already there takes to check.
         from training.data.build import build
 
-        manifest = build(source, splits, out, fingerprint, options.workers)
+        manifest = build(source, splits, out, generator, fingerprint, options.segmentation, options.workers)
     else:
         print(f"{out}: already converted from these files, nothing to do")
-        _index_where_missing(out / annotations_file("train"), options.workers)
-    _report(out, manifest, splits, warnings, skipped, time.monotonic() - started_s)
-
-
-def _index_where_missing(annotations: Path, workers: int) -> None:
-    """For data sets of earlier releases. Training does without, and more slowly."""
-    folder = index_folder(annotations)
-    if folder.exists():
-        return
-    from training.data.index import write_index  # as above
-
-    try:
-        with building(folder) as partial:
-            write_index(annotations, partial, workers)
-    except OSError as error:
-        print(f"{folder}: cannot be made ({error.strerror}); each node that trains will make its own")
+    unusable: Unread = {name: read_left_out(out, name) for name in splits}
+    for line in table(manifest, splits, unusable, unread_frames(source, options.coarse)):
+        print(line)
+    warned = warnings(splits, unusable)
+    for warning in warned:
+        print(f"warning: {warning}")
+    _sum_up(out, manifest.splits["train"], skipped, time.monotonic() - started_s, warned)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Converts Cityscapes to the COCO layout of the SSD program.")
     parser.add_argument("--cityscapes", type=Path, required=True, help="the folder that holds leftImg8bit and gtFine")
     parser.add_argument("--out", type=Path, required=True, help="the folder to make, best on the same file system")
+    parser.add_argument(
+        "--truth",
+        choices=(AUTO, INSTANCES, POLYGONS),
+        default=AUTO,
+        help="read *_instanceIds.png or *_polygons.json only (default: auto, the latter where a frame lacks the former)",
+    )
+    parser.add_argument(
+        "--coarse",
+        action="store_true",
+        help="add the frames of train_extra to train, and use gtCoarse where a frame has no gtFine",
+    )
+    parser.add_argument(
+        "--segmentation",
+        choices=("rle", "polygons", "none"),
+        default="rle",
+        help="how the pixels of objects are told; groups are always RLE (default: %(default)s; none: boxes only)",
+    )
     parser.add_argument(
         "--workers", type=int, default=available_cores(), help="processes (default: the cores, %(default)s)"
     )
@@ -94,36 +103,16 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _warnings(splits: dict[str, Split]) -> list[str]:
-    warnings = []
-    for name, split in splits.items():
-        for reason, paths in split.left_out.items():
-            warnings.append(f"{name}: {len(paths)} {reason} left out, the first {paths[0]}")
-        if not split.frames:
-            warnings.append(f"{name}: no frames" + ("; validation has nothing to measure" if name == "val" else ""))
-    return warnings
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    coarse = "yes" if options.coarse else "no"
+    return {"truth": options.truth, "coarse": coarse, "segmentation": options.segmentation}
 
 
-def _report(
-    out: Path, manifest: Manifest, splits: dict[str, Split], warnings: list[str], skipped: bool, seconds: float
-) -> None:
-    reasons = sorted({reason for split in splits.values() for reason in split.left_out})
-    rows = {
-        "frames": [split.images for split in manifest.splits.values()],
-        "objects, groups included": [split.annotations for split in manifest.splits.values()],
-        "MB of frames": [round(split.image_bytes / 1e6) for split in manifest.splits.values()],
-        **{
-            f"left out: {reason}": [len(split.left_out.get(reason, [])) for split in splits.values()]
-            for reason in reasons
-        },
-    }
-    width = max(map(len, rows))
-    print(f"{'':{width}}" + "".join(f"{name:>9}" for name in splits))
-    for row, values in rows.items():
-        print(f"{row:{width}}" + "".join(f"{value:9}" for value in values))
-    for warning in warnings:
-        print(f"warning: {warning}")
-    train = manifest.splits["train"]
+def _say_why(sentence: str) -> None:
+    print(f"{sentence}: converting anew", flush=True)
+
+
+def _sum_up(out: Path, train: SplitManifest, skipped: bool, seconds: float, warned: list[str]) -> None:
     summary = {
         "manifest_sha256": file_sha256(out / MANIFEST_FILE),
         "images": train.images,
@@ -131,7 +120,7 @@ def _report(
         "mean_image_bytes": round(train.image_bytes / train.images),
         "skipped": skipped,
         "seconds": round(seconds, 3),
-        "warnings": warnings,
+        "warnings": warned,
     }
     print(json.dumps(summary), flush=True)
 

@@ -34,6 +34,14 @@ def atomic(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def write_whole(path: Path, content: bytes | bytearray | memoryview) -> None:
+    """Makes a file of this content on the disk, that is there whole or not at all."""
+    with atomic(path) as partial, partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def remove_partial_files(folder: Path) -> None:
     """Removes what killed runs left of `atomic` and `write_json` below a folder."""
     for partial in folder.rglob(".*.partial*"):

@@ -1,16 +1,17 @@
-"""The manifest of a converted data set. It is written last: where it is, the data set is whole."""
+"""The manifest of a data set. It is written last: where it is, the data set is whole."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
-from training.wire.schema import WireError, read_json
+from training.wire.schema import WireError, read_json, to_dict, write_json
 
-SCHEMA = 1
-CONVERTER = 1  # one more whenever the same source gives another result
+SCHEMA = 2
 WORKLOAD = "ssd"
 MANIFEST_FILE = "manifest.json"
 ANNOTATIONS_FOLDER = "annotations"
@@ -43,26 +44,63 @@ class SplitManifest:
 
 
 @dataclass(frozen=True)
+class Generator:
+    """The program that made a data set, `training/data/convert.py`, and what the bytes that it wrote depend on.
+
+    `version` is one more whenever the same source and settings give another result. `settings` are all choices, as text.
+    `libraries` are the versions of the packages that it worked with.
+    """
+
+    program: str
+    version: int
+    settings: dict[str, str]
+    libraries: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """`categories` are names in the order of their ids; `annotations_sha256` is per split."""
+    """`categories` are names in the order of their ids; `shards` has the SHA-256 of the record of `<split>/<shard>`.
+
+    `content_sha256` is of all the rest, and set by `write_manifest`.
+    """
 
     schema: int
     workload: str
-    converter: int
+    generator: Generator
     source: str
     source_sha256: str
     categories: list[str]
     splits: dict[str, SplitManifest]
-    annotations_sha256: dict[str, str]
+    shards: dict[str, str]
+    content_sha256: str = ""
+
+
+def library_versions(*packages: str) -> dict[str, str]:
+    """The versions of installed packages, for a Generator."""
+    return {package: version(package) for package in packages}
+
+
+def write_manifest(out: Path, manifest: Manifest) -> Manifest:
+    """Writes a manifest with the digest of its content, and gives what it wrote. Raises OSError."""
+    manifest = replace(manifest, content_sha256=content_sha256(manifest))
+    write_json(out / MANIFEST_FILE, manifest)
+    return manifest
+
+
+def content_sha256(manifest: Manifest) -> str:
+    """The SHA-256 of all of a manifest but its `content_sha256`."""
+    document = to_dict(replace(manifest, content_sha256=""))
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(out: Path, workload: str = WORKLOAD) -> Manifest | None:
-    """The manifest of a workload's data set, or None where there is none that this version understands."""
+    """The manifest of a workload's data set, or None where there is none that is unaltered and of this version."""
     try:
         manifest = read_json(Manifest, out / MANIFEST_FILE)
     except (OSError, WireError):
         return None
-    return manifest if (manifest.schema, manifest.workload) == (SCHEMA, workload) else None
+    understood = (manifest.schema, manifest.workload) == (SCHEMA, workload)
+    return manifest if understood and manifest.content_sha256 == content_sha256(manifest) else None
 
 
 def manifest_sha256(root: Path) -> str | None:
@@ -83,15 +121,3 @@ def source_sha256(root: Path, paths: Iterable[Path]) -> str:
         status = path.stat()
         digest.update(f"{path.relative_to(root).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def is_whole(out: Path, manifest: Manifest) -> bool:
-    """Whether the files that a manifest names are there, with the counts, sizes and hashes that it gives."""
-    for split, held in manifest.splits.items():
-        sizes = [path.stat().st_size for path in (out / split_folder(split)).glob("*/*.png")]
-        annotations = out / annotations_file(split)
-        if (len(sizes), sum(sizes)) != (held.images, held.image_bytes) or not annotations.is_file():
-            return False
-        if file_sha256(annotations) != manifest.annotations_sha256[split]:
-            return False
-    return True

@@ -1,7 +1,8 @@
 """The pairs of image and mask that a folder in Cityscapes' layout holds, listed once per node.
 
 `leftImg8bit/<split>/<city>/<name>_leftImg8bit.png` (or .jpg, .jpeg) and `gtFine/<split>/<city>/<name>_gtFine_labelIds.png`,
-in one folder or, as the reference program wants them, in `leftImg8bit_trainvaltest/` and `gtFine_trainvaltest/` below it.
+in one folder or, as the reference program wants them, in `leftImg8bit_trainvaltest/` and `gtFine_trainvaltest/` below it. An
+inflated set has many folders `<city>_…` of a city.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from training.wire.schema import read_json, write_json
 
 WORKLOAD = "segmentation"
 
-_VERSION = 1  # one more whenever the same folders give another listing
+_VERSION = 2  # one more whenever the same folders give another listing
 _META = "meta.json"
 _TAKES = "about 100 bytes an image"
 _IMAGE_ENDS = ("_leftImg8bit.jpeg", "_leftImg8bit.jpg", "_leftImg8bit.png")
@@ -42,16 +43,22 @@ _LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond
 _LOOKUPS_QUEUED = 4096
 
 Say = Callable[[str], None]
-City = tuple[str, Path, Path]  # `<split>/<city>` and its folders of images and masks, of which one may not be there
+City = tuple[
+    str, Path, Path
+]  # `<split>/<folder>` and the folders of its images and masks, of which one may not be there
 Listed = tuple["Listing", np.ndarray, np.ndarray]  # with offsets of the names and the names
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What the folders held. Files without their other half are left out; so is a second image of the same frame."""
+    """What the folders held. Files without their other half are left out; so is a second image of the same frame.
+
+    `fingerprint` is of the folders and their dates, `names_sha256` of the images' names.
+    """
 
     version: int
     fingerprint: str
+    names_sha256: str
     images_without_mask: int
     masks_without_image: int
     second_images: int
@@ -196,13 +203,17 @@ def _rotated(images: Path, masks: Path, split: str, cv: int) -> list[City]:
 
     The rule of the reference program (its cross-validation splits). Raises UserError where val has no city.
     """
-    cities = _city_folders(images, masks, ("val", "train"))
-    count = sum(city.startswith("val/") for city, _, _ in cities)
+    cities: dict[str, list[City]] = {}
+    for folder in _city_folders(images, masks, ("val", "train")):
+        cities.setdefault(folder[0].partition("_")[0], []).append(folder)
+    count = sum(city.startswith("val/") for city in cities)
     if not count:
         raise UserError(f"--cv {cv} validates on as many cities as {images}/val has, and that has none; give --cv 0")
     first = cv * len(cities) // _ROTATIONS
-    end = first + count
-    return cities[first:end] if split == "val" else cities[:first] + cities[end:]
+    names = list(cities)
+    validated = names[first : first + count]
+    chosen = validated if split == "val" else [city for city in names if city not in validated]
+    return [folder for city in chosen for folder in cities[city]]
 
 
 def _city_folders(images: Path, masks: Path, splits: tuple[str, ...]) -> list[City]:
@@ -225,12 +236,19 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def _fingerprint(root: Path, cities: list[City]) -> str:
     """Over the city folders and their dates, which change when a file comes or goes."""
+    folders = [folder for _, *pair in cities for folder in pair]
     digest = hashlib.sha256()
-    for _, *folders in cities:
-        for folder in folders:
-            dated_ns = folder.stat().st_mtime_ns if folder.is_dir() else 0
+    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+        for folder, dated_ns in zip(folders, lookups.map(_dated_ns, folders), strict=True):
             digest.update(f"{folder.relative_to(root).as_posix()}\0{dated_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def _dated_ns(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _listed(fingerprint: str, cities: list[City]) -> Listed:
@@ -257,8 +275,10 @@ def _listed(fingerprint: str, cities: list[City]) -> Listed:
     has_jpeg = any(not name.endswith(b".png") for name in names)
     offsets = np.zeros(len(names) + 1, dtype=np.int64)
     np.cumsum([len(name) for name in names], out=offsets[1:])
-    listing = Listing(_VERSION, fingerprint, without_mask, without_image, seconds, has_jpeg)
-    return listing, offsets, np.frombuffer(b"".join(names), dtype=np.uint8)
+    joined = b"".join(names)
+    names_sha256 = hashlib.sha256(joined + offsets.tobytes()).hexdigest()
+    listing = Listing(_VERSION, fingerprint, names_sha256, without_mask, without_image, seconds, has_jpeg)
+    return listing, offsets, np.frombuffer(joined, dtype=np.uint8)
 
 
 def _check(listed: Listed, root: Path, images: Path, masks: Path, split: str, searched: str) -> None:

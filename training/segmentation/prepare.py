@@ -1,10 +1,11 @@
 """Cityscapes as the segmentation program reads it: pairs of image and mask, a manifest, and what else would be read twice.
 
-    python training/segmentation/prepare.py --cityscapes SRC --out OUT
+    python training/segmentation/prepare.py --cityscapes SRC --out OUT [--workers N]
 
 writes the pairs of train and val as hard links (copies on another file system) under OUT/leftImg8bit and OUT/gtFine, the
-list of them and where in the masks which class is under OUT/index, so that no node reads masks before a trial, and
-OUT/manifest.json. The last line on stdout is a JSON object that sums up the training split.
+list of them and where in the masks which class is under OUT/index, so that no node reads masks before a trial, the
+files' digests under OUT/shards, and OUT/manifest.json. Where a frame has *_polygons.json and no *_labelIds.png, its mask is
+drawn from them. The last line on stdout is a JSON object that sums up the training split.
 """
 
 from __future__ import annotations
@@ -14,53 +15,62 @@ import json
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from training.data.cityscapes import LABELS, SPLITS, read_splits
 from training.data.errors import DataError, exit_status
-from training.data.files import building, can_link, link_or_copy
+from training.data.files import building, can_link
 from training.data.manifest import (
     MANIFEST_FILE,
     SCHEMA,
+    Generator,
     Manifest,
-    SplitManifest,
     file_sha256,
-    read_manifest,
+    library_versions,
     source_sha256,
+    write_manifest,
 )
+from training.data.match import matching_manifest
 from training.data.replace import check_replaceable
-from training.data.workers import Progress
+from training.data.shards import INDEX_SHARD, SHARDS_FOLDER, record_files, stored_below
+from training.data.workers import Progress, available_cores
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import open_centroids
 from training.segmentation.dataset import PARTS, WORKLOAD, SegmentationSet, has_split
 from training.segmentation.kept import INDEX_FOLDER
 from training.segmentation.labels import CLASS_NAMES
-from training.wire.schema import write_json
+from training.segmentation.placing import place_split
+from training.segmentation.sources import SourcePair, source_pairs
 
-PREPARER = 1  # one more whenever the same source gives another result
+PROGRAM = "training/segmentation/prepare.py"
+VERSION = 2  # one more whenever the same source and settings give another result
+_LIBRARIES = ("numpy", "pillow", "cityscapesscripts")
 
 
 def main() -> None:
     started_s = time.monotonic()
     options = _options()
     source, out = options.cityscapes.resolve(), options.out.resolve()
-    splits = {
-        name: SegmentationSet.open(source, name, 0, print) for name in ("train", "val") if has_split(source, name)
-    }
-    if "train" not in splits:
+    names = [name for name in SPLITS if has_split(source, name)]
+    if "train" not in names:
         raise DataError(f"{source} has no train split: no folders leftImg8bit/train and gtFine/train")
-    check_replaceable(out, source, {*PARTS, INDEX_FOLDER}, WORKLOAD)
+    read = read_splits(source, LABELS)
+    splits, left_out = {}, {}
+    for name in names:
+        splits[name], left_out[name] = source_pairs(source, name, read[name], print)
+    check_replaceable(out, source, {*PARTS, INDEX_FOLDER, SHARDS_FOLDER}, WORKLOAD)
 
-    fingerprint = source_sha256(source, [path for data in splits.values() for pair in _pairs(data) for path in pair])
-    manifest = read_manifest(out, WORKLOAD)
-    skipped = (
-        manifest is not None
-        and (manifest.converter, manifest.source_sha256) == (PREPARER, fingerprint)
-        and _is_whole(out, manifest)
+    fingerprint = source_sha256(
+        source, (path for pairs in splits.values() for pair in pairs for path in (pair.image, pair.truth))
     )
-    if manifest is None or not skipped:
-        manifest = _build(source, splits, out, fingerprint)
+    generator = Generator(PROGRAM, VERSION, settings={}, libraries={})
+    manifest = matching_manifest(out, WORKLOAD, generator, fingerprint, options.workers, _say_why)
+    skipped = manifest is not None
+    if manifest is None:
+        manifest = _build(source, splits, out, generator, fingerprint, options.workers)
     else:
         print(f"{out}: already prepared from these files, nothing to do")
     train = manifest.splits["train"]
@@ -73,7 +83,7 @@ def main() -> None:
         "mean_image_bytes": round(sample_bytes / train.images),
         "skipped": skipped,
         "seconds": round(time.monotonic() - started_s, 3),
-        "warnings": [f"{name}: {left} left out" for name, data in splits.items() if (left := data.listing.left_out())],
+        "warnings": [f"{name}: {what} left out" for name, what in left_out.items() if what],
     }
     print(json.dumps(summary), flush=True)
 
@@ -82,57 +92,42 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prepares Cityscapes for the segmentation program.")
     parser.add_argument("--cityscapes", type=Path, required=True, help="the folder that holds leftImg8bit and gtFine")
     parser.add_argument("--out", type=Path, required=True, help="the folder to make, best on the same file system")
-    return parser.parse_args()
+    parser.add_argument(
+        "--workers", type=int, default=available_cores(), help="processes (default: the cores, %(default)s)"
+    )
+    options = parser.parse_args()
+    if options.workers < 1:
+        parser.error("--workers must be at least 1")
+    return options
 
 
-def _pairs(data: SegmentationSet) -> list[tuple[Path, Path]]:
-    return [(data.image(index), data.mask(index)) for index in range(len(data))]
+def _say_why(sentence: str) -> None:
+    print(f"{sentence}: preparing anew", flush=True)
 
 
-def _build(source: Path, splits: dict[str, SegmentationSet], out: Path, fingerprint: str) -> Manifest:
+def _build(
+    source: Path, splits: dict[str, list[SourcePair]], out: Path, generator: Generator, fingerprint: str, workers: int
+) -> Manifest:
     with building(out) as partial:
-        everything = {name: _pairs(data) for name, data in splits.items()}
-        files = [path for pairs in everything.values() for pair in pairs for path in pair]
-        _check_room(files, partial, out)
-        print(f"linking {len(files)} files of {source} into {out}", flush=True)
-        progress = Progress(len(files), "files")
-        held = {}
-        for name, pairs in everything.items():
-            data = splits[name]
-            for image, mask in pairs:
-                for path, part, folder in ((image, PARTS[0], data.images), (mask, PARTS[1], data.masks)):
-                    target = partial / part / path.relative_to(folder)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    link_or_copy(path, target)
-                    progress.step()
-            held[name] = _summed_up(pairs)
+        everything = [pair for pairs in splits.values() for pair in pairs]
+        _check_room([path for pair in everything for path in (pair.image, pair.truth)], partial, out)
+        how = f"and reading them with {workers} workers"
+        print(f"linking {len(everything)} pairs of {source} into {out} {how}", flush=True)
+        progress = Progress(len(everything), "pairs")
+        held, shards = {}, {}
+        for name, pairs in splits.items():
+            held[name], entries = place_split(name, pairs, partial, workers, progress)
+            shards |= entries
         for name in splits:
             prepared = SegmentationSet.open(partial, name, 0, print, beside=True)
             if name == "train":
                 open_centroids(prepared, DEFAULT_TILE, print, beside=True)
-        manifest = Manifest(
-            SCHEMA, WORKLOAD, PREPARER, str(source), fingerprint, list(CLASS_NAMES), held, annotations_sha256={}
-        )
-        write_json(partial / MANIFEST_FILE, manifest)
-    return manifest
-
-
-def _summed_up(pairs: list[tuple[Path, Path]]) -> SplitManifest:
-    images, masks = (sum(path.stat().st_size for path in column) for column in zip(*pairs, strict=True))
-    return SplitManifest(
-        images=len(pairs), annotations=0, image_bytes=images, label_bytes=masks, width=None, height=None
-    )
-
-
-def _is_whole(out: Path, manifest: Manifest) -> bool:
-    """Whether all pairs and indexes are there, with the sizes that the manifest gives."""
-    for name, held in manifest.splits.items():
-        if not has_split(out, name) or not (out / INDEX_FOLDER / f"{name}-files").is_dir():
-            return False
-        found = _summed_up(_pairs(SegmentationSet.open(out, name, 0, print)))
-        if (found.images, found.image_bytes, found.label_bytes) != (held.images, held.image_bytes, held.label_bytes):
-            return False
-    return True
+            index = sorted((partial / INDEX_FOLDER).glob(f"{name}-*"))
+            shards |= record_files(partial, name, INDEX_SHARD, stored_below(partial, *index))
+        generator = replace(generator, libraries=library_versions(*_LIBRARIES))
+        categories = list(CLASS_NAMES)
+        manifest = Manifest(SCHEMA, WORKLOAD, generator, str(source), fingerprint, categories, held, shards)
+        return write_manifest(partial, manifest)
 
 
 def _check_room(files: list[Path], partial: Path, out: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from training.common.errors import UserError
 from training.common.gang import Gang
-from training.data.manifest import MANIFEST_FILE, annotations_file, read_manifest, split_folder
+from training.data.manifest import annotations_file, read_manifest, split_folder
 from training.ssd.annotations import Annotations
 
 SHARDING = "whole set reshuffled for each pass, alike on every rank; contiguous shards by global rank"
@@ -33,10 +33,6 @@ class Layout:
     @property
     def images(self) -> Path:
         return self.root / split_folder("train")
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / MANIFEST_FILE
 
     def check(self) -> None:
         """Raises UserError if a part that training needs is not there."""

@@ -1,0 +1,1 @@
+"""Whether a data set still is what its manifest and the records of its shards say."""
