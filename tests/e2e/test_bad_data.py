@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -22,42 +23,28 @@ def frames(scenes: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def truth_of(frames: Path, kind: str) -> Path:
-    return sorted(frames.glob(f"gtFine/train/*/*_gtFine_{kind}"))[0]
-
-
-def test_a_data_set_that_is_not_there(faults: World) -> None:
-    refused(faults, {**QUICK, "cityscapes": "/no/such/folder"}, "node1: no data set folder /no/such/folder: mount it")
-
-
-def test_a_data_set_without_images(faults: World, frames: Path) -> None:
-    for image in frames.glob("leftImg8bit/*/*/*.png"):
-        image.unlink()
-    refused(faults, {**QUICK, "cityscapes": str(frames)}, "no frame of train has both a picture and ground truth")
-
-
-def test_a_picture_that_is_none(faults: World, frames: Path) -> None:
-    sorted(frames.glob("leftImg8bit/train/*/*.png"))[0].write_text("not a picture")
-    refused(
-        faults, {**QUICK, "cityscapes": str(frames)}, "not a PNG; replace it with the frame's picture, or remove it"
-    )
-
-
-def test_a_mask_of_another_size(faults: World, frames: Path) -> None:
+def test_frames_that_cannot_be_used_are_left_out_and_said(faults: World, frames: Path) -> None:
+    no_picture = sorted(frames.glob("leftImg8bit/train/*/*.png"))[0]
+    no_picture.write_text("not a picture")
+    _, too_small, of_unknown, _ = sorted(frames.glob("gtFine/train/*/*_instanceIds.png"))
     script = "import sys; from PIL import Image; Image.new('I;16', (64, 32)).save(sys.argv[1])"
-    python = str(faults.cluster.node_python)
-    subprocess.run([python, "-c", script, str(truth_of(frames, "instanceIds.png"))], check=True)
-    refused(faults, {**QUICK, "cityscapes": str(frames)}, "64x32")
-
-
-def test_an_unknown_label(faults: World, frames: Path) -> None:
-    for mask in frames.glob("gtFine/train/*/*_instanceIds.png"):
-        mask.unlink()
-    polygons = truth_of(frames, "polygons.json")
+    subprocess.run([str(faults.cluster.node_python), "-c", script, str(too_small)], check=True)
+    of_unknown.unlink()
+    polygons = of_unknown.with_name(of_unknown.name.replace("_instanceIds.png", "_polygons.json"))
     document = json.loads(polygons.read_text())
     document["objects"][0]["label"] = "hovercraft"
     polygons.write_text(json.dumps(document))
-    refused(faults, {**QUICK, "cityscapes": str(frames)}, "unknown label 'hovercraft'")
+    status, output = faults.run({**QUICK, "cityscapes": str(frames)})
+    assert status == 0 and "Traceback" not in output, output[-3000:]
+    for sentence in (
+        "not a PNG; replace it with the frame's picture, or remove it",
+        "64x32 px",
+        "unknown label 'hovercraft'",
+    ):
+        assert re.search(rf"warning: train: 1 frames .* left out, the first .*{re.escape(sentence)}", output), sentence
+    (row,) = faults.results()["trials"]
+    data = row["provenance"]["dataset"]
+    assert (data["images"], data["factor"], len(data["warnings"])) == (1, 1, 3)
 
 
 def test_images_without_annotations(faults: World, frames: Path) -> None:

@@ -114,7 +114,7 @@ def test_no_training_environment_on_a_node(faults: World, own_config: Path) -> N
     refused(
         faults,
         QUICK,
-        "has no torch, torchvision, cityscapesscripts, msgspec, psutil, pycocotools, nvidia-dali-cuda*: "
+        "has no torch, torchvision, cityscapesscripts, deflate, msgspec, psutil, pycocotools, zlib-ng, nvidia-dali-cuda*: "
         "install requirements/node.lock there",
         **chosen,
     )

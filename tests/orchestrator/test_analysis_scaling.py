@@ -82,6 +82,13 @@ def test_another_cache_state_is_not_compared(base: str, other: str) -> None:
     assert found.reasons["speedup"] == f"the base's cache state is {base}, this trial's {other}"
 
 
+def test_another_data_set_is_not_compared() -> None:
+    one, two = ({"provenance": {"manifests_read": [digit * 64]}} for digit in "12")
+    same, found = with_scaling([row(1, 100.0, **one), row(2, 190.0, **two)], keys(1, 2))
+    assert same.speedup == 1.0 and found.speedup is None and found.scaling_efficiency is None
+    assert found.reasons["speedup"] == f"the base read the data set {'1' * 12}, this trial {'2' * 12}"
+
+
 def test_rounds_and_cache_modes_and_workloads_have_bases_of_their_own() -> None:
     rows = [
         row(1, 100.0),

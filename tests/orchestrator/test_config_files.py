@@ -174,6 +174,14 @@ def test_a_preset_and_a_workload_are_checked_alike(folder: Path) -> None:
         ("prepare: segmentation/prepare.py", "prepare: segmentation/prepare", "prepare: string should match pattern"),
         ("[leftImg8bit/train, gtFine/train]", "[../train]", "read_folders.0: string should match pattern"),
         ("[leftImg8bit/train, gtFine/train]", "[]", "read_folders: list should have at least 1 item"),
+        ("factor: 681", "factor: 0", "inflation.factor: input should be greater than 0 (found 0)"),
+        ("factor: 681", "factor: 680", "dataset_images: 2025975 is no multiple of inflation.factor, 680"),
+        ("format: png", "format: gif", "inflation.format: input should be 'png' or 'jpeg' (found 'gif')"),
+        (
+            "  mean_mb: 2.67",
+            "  mean_bm: 2.67",
+            "unknown key 'inflation.mean_bm'; did you mean 'mean_mb'?",
+        ),
         (
             "arguments_on_cpu: [",
             "arguments_on_gpu: [",

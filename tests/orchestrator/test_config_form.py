@@ -31,6 +31,18 @@ from scaleout.errors import ConfigError
         ({"cache_modes": ["tepid"]}, "trigger form: cache_modes.0: input should be 'cold' or 'warm' (found 'tepid')"),
         ({"rounds": 0}, "trigger form: rounds: input should be greater than 0 (found 0)"),
         ({"seed": -1}, "trigger form: seed: input should be greater than or equal to 0 (found -1)"),
+        (
+            {"dataset_factor": 0},
+            "trigger form: dataset_factor: 0 is neither a whole number from 1 on nor 'published'",
+        ),
+        (
+            {"dataset_factor": "full"},
+            "trigger form: dataset_factor: 'full' is neither a whole number from 1 on nor 'published'",
+        ),
+        (
+            {"dataset_factor": 1.5},
+            "trigger form: dataset_factor: 1.5 is neither a whole number from 1 on nor 'published'",
+        ),
         ({"budget_h": 0}, "trigger form: budget_h: input should be greater than 0 (found 0)"),
         (
             {"cityscapes": "data"},
@@ -57,3 +69,8 @@ def test_an_empty_form_asks_for_the_demo() -> None:
 @pytest.mark.parametrize("length", [{"steps": 6}, {"seconds": 300.0}, {"epochs": 20}])
 def test_a_length_is_one_of_three(length: dict[str, Any]) -> None:
     assert Length.model_validate(length).model_dump(exclude_none=True) == length
+
+
+@pytest.mark.parametrize(("given", "taken"), [(3, 3), ("3", 3), ("327", 327), ("published", "published"), (None, None)])
+def test_the_factor_of_the_data_set_may_come_as_the_text_that_the_ui_sends(given: Any, taken: Any) -> None:
+    assert Form.of({"dataset_factor": given}).dataset_factor == taken

@@ -17,6 +17,7 @@ from scaleout import settings
 from scaleout.config import files
 from scaleout.local.ports import free_port
 from scaleout.plan.commands import LAUNCHER_ENVIRONMENT, Rendezvous, node_command, shown
+from scaleout.plan.dataset import inflate_flags, phase_flags
 
 GOLDEN = Path(__file__).parent / "golden"
 # As the paper prints them.
@@ -208,4 +209,19 @@ def test_the_shipped_program_takes_the_flags_that_a_sweep_gives_it(
 @pytest.mark.parametrize("workload", ["ssd", "segmentation"])
 def test_the_programs_of_a_workload_are_shipped(workload: str) -> None:
     found = files.load_workload(workload)
-    assert [(CHECKOUT / "training" / program).is_file() for program in (found.program, found.prepare)] == [True, True]
+    assert found.inflation
+    programs = (found.program, found.prepare, found.inflation.program)
+    assert [(CHECKOUT / "training" / program).is_file() for program in programs] == [True, True, True]
+
+
+def test_the_flags_that_make_a_data_set_say_nothing_that_its_kind_does_not_take() -> None:
+    inflation = files.load_workload("ssd").inflation
+    assert inflation
+    asked = [*inflate_flags(inflation, 3, "/mnt/base", "/mnt/out"), *phase_flags("make", 1, 4)]
+    assert " ".join(asked) == (
+        "--source /mnt/base --out /mnt/out --factor 3 --method augment --format png --mean-mb 2.88 --seed 0 "
+        "--phase make --node 1 --nodes 4"
+    )
+    for other in ({"method": "copy"}, {"format": "jpeg"}):
+        assert "--mean-mb" not in inflate_flags(inflation.model_copy(update=other), 3, "/mnt/base", "/mnt/out")
+    assert phase_flags("plan") == ["--phase", "plan"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,101 @@ def test_the_form_names_another_data_set_and_it_gets_a_folder_of_its_own() -> No
 
 
 @pytest.mark.parametrize(
+    ("form", "preset", "of_cluster", "factors"),
+    [
+        ({}, "paper", None, {"segmentation": 681, "ssd": 327}),
+        ({}, "nightly", None, {"segmentation": 681, "ssd": 327}),
+        ({}, "quick", None, {"segmentation": 1, "ssd": 1}),
+        ({"dataset_factor": 3}, "paper", None, {"segmentation": 3, "ssd": 3}),
+        ({"dataset_factor": "published"}, "quick", None, {"segmentation": 681, "ssd": 327}),
+        ({}, "paper", 1, {"segmentation": 1, "ssd": 1}),
+        ({}, "quick", "published", {"segmentation": 681, "ssd": 327}),
+        ({"dataset_factor": "7"}, "paper", 2, {"segmentation": 7, "ssd": 7}),
+    ],
+)
+def test_how_large_a_data_set_is_says_the_form_then_the_cluster_whose_storage_holds_it_then_the_preset(
+    form: dict[str, Any], preset: str, of_cluster: Any, factors: dict[str, int]
+) -> None:
+    sweep = sweep_of({"preset": preset, **ANY_BUDGET, **form}, on=cluster(dataset_factor=of_cluster))
+    assert sweep.dataset_factors == factors
+
+
+def test_nothing_on_the_local_cluster_is_of_the_published_size_unless_the_form_says_so() -> None:
+    local = files.load_cluster("local")
+    for preset in files.names("presets"):
+        assert set(sweep_of({"preset": preset, **ANY_BUDGET}, on=local).dataset_factors.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor", "suffix"),
+    [
+        ({}, 1, ""),
+        ({}, 3, "-x3"),
+        ({}, "published", "-x327"),
+        ({"method": "copy"}, 3, "-x3-copy"),
+        ({"format": "jpeg"}, 3, "-x3-jpeg"),
+        ({"method": "copy", "format": "jpeg", "seed": 5}, 3, "-x3-copy-jpeg-seed5"),
+        ({"method": "copy"}, 1, ""),
+    ],
+)
+def test_data_sets_of_other_sizes_and_kinds_lie_side_by_side(
+    changes: dict[str, Any], factor: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEOUT_CONFIG_DIR", str(config_folder(tmp_path)))
+    with_inflation(tmp_path, **changes)
+    sweep = sweep_of({"dataset_factor": factor, "workloads": ["ssd"]})
+    assert sweep.prepared_path("ssd") == sweep.base_path("ssd") + suffix
+
+
+def with_inflation(folder: Path, **changes: Any) -> None:
+    """Changes how `ssd` is inflated, in a configuration folder of the test's own."""
+    path = folder / "workloads/ssd.yaml"
+    text = path.read_text()
+    for key, value in changes.items():
+        text, count = re.subn(rf"(?m)^  {key}: \w+", f"  {key}: {value}", text)
+        assert count == 1
+    path.write_text(text)
+
+
+def test_what_is_not_made_as_the_published_data_set_was_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEOUT_CONFIG_DIR", str(config_folder(tmp_path)))
+    with_inflation(tmp_path, format="jpeg")
+    conf = {"preset": "paper", "workloads": ["ssd"], "nodes": [1], **ANY_BUDGET}
+    assert sweep_of(conf).trials[0].overrides == {"variants": "augment, jpeg (method: augment, png)"}
+    assert sweep_of(conf | {"dataset_factor": 1}).trials[0].overrides == {}
+
+
+def test_a_workload_that_cannot_be_inflated_is_refused_unless_its_frames_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEOUT_CONFIG_DIR", str(config_folder(tmp_path)))
+    path = tmp_path / "workloads/ssd.yaml"
+    path.write_text(re.sub(r"(?m)^inflation:.*\n(  .*\n)+", "", path.read_text()))
+    conf = {"workloads": ["ssd"]}
+    with pytest.raises(PlanError) as refused:
+        sweep_of(conf | {"dataset_factor": 3})
+    assert str(refused.value) == (
+        "dataset_factor 3 is asked for and workloads/ssd.yaml has no `inflation`, which names the program that makes such a "
+        "data set: add it, or leave ssd out of `workloads`"
+    )
+    for factor in (1, "published", None):
+        sweep = sweep_of(conf | {"dataset_factor": factor})
+        assert (sweep.factor("ssd"), sweep.prepared_path("ssd")) == (1, sweep.base_path("ssd"))
+        assert sweep.workloads["ssd"].images(1) == 972_825
+
+
+def test_epochs_take_as_long_as_the_data_set_is_large() -> None:
+    conf = {"length": {"epochs": 20}, "workloads": ["ssd"], "nodes": [1], **ANY_BUDGET}
+    seconds = {
+        factor: sweep_of(conf | {"dataset_factor": factor}).trials[0].estimated_s for factor in (1, 2, "published")
+    }
+    assert seconds[2] - seconds[1] == pytest.approx(20 * 2975 / 1600)
+    assert seconds["published"] - seconds[1] == pytest.approx(20 * (972_825 - 2975) / 1600)
+
+
+@pytest.mark.parametrize(
     ("conf", "sentence"),
     [
         ({"workloads": ["sdd"]}, "trigger form: no workload named 'sdd'; did you mean 'ssd'?"),
@@ -217,13 +313,37 @@ def test_a_slot_finds_its_trial_or_none() -> None:
 
 def test_the_plan_as_text_says_what_runs_and_how_long_it_takes() -> None:
     conf = {"preset": "nightly", "rounds": 1, "workloads": ["ssd"]}
-    head, first, second, last = describe(sweep_of(conf)).splitlines()
+    head, first, second, _, data, last = describe(sweep_of(conf)).splitlines()
     assert head == "sweep nightly on cluster a100: 2 trials, preset nightly, data from /mnt/cityscapes"
     assert " ".join(first.split()) == (
         "round 1 ssd 1 node 8 ranks cold batch 16 per GPU, 128 global (weak scaling) 300 s about 6.1 min"
     )
     assert "256 global" in second and "2 nodes" in second
+    assert " ".join(data.split()).startswith(
+        "ssd 972,825 images, each frame 327 times (augment, png, seed 0): 2.80 TB free space and "
+    )
+    assert (
+        " 22.5 core hours, 0.09 h on 2 nodes of 128 cores where the storage takes 8.8 GB/s, in /mnt/prepared/ssd-"
+        in data
+    )
+    assert data.endswith("-x327")
     assert last == "estimated 0.21 h of a budget of 6 h"
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor", "told"),
+    [
+        ({}, 1, "the frames themselves, in "),
+        ({"method": "copy"}, 2, "5,950 images, each frame 2 times (copy, png, seed 0): up to 17.1 GB free space, in "),
+        ({"format": "jpeg"}, 2, "(augment, jpeg, seed 0): up to 17.1 GB free space and "),
+    ],
+)
+def test_the_plan_as_text_says_what_the_data_set_takes(
+    changes: dict[str, Any], factor: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEOUT_CONFIG_DIR", str(config_folder(tmp_path)))
+    with_inflation(tmp_path, **changes)
+    assert told in describe(sweep_of({"workloads": ["ssd"], "dataset_factor": factor}))
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
 from awkward import ECHO, VALUES
 from gangs import until
 from hypothesis import HealthCheck, given, settings
-from private_cluster import PATIENCE_S, PrivateCluster
+from private_cluster import PATIENCE_S, PrivateCluster, with_variable
 
 from scaleout.errors import FleetError, NodeError
 from scaleout.remote.fleet import each
@@ -54,6 +55,57 @@ def test_large_input_and_output_arrive_whole(cluster: PrivateCluster) -> None:
             return await node.read(["cat", f"{node.home}/through"], timeout_s=PATIENCE_S)
 
     assert asyncio.run(through()) == data
+
+
+def test_a_program_is_followed_line_by_line_to_its_exit_status(
+    cluster: PrivateCluster, login_shell: Callable[[str, str], None]
+) -> None:
+    login_shell("node1", "echo welcome; echo 'no mail' >&2\n")
+    said: list[tuple[float, str]] = []
+
+    async def follow() -> int:
+        async with cluster.connected("node1") as [node]:
+            script = "echo first; sleep 0.5; echo 'two\twords' >&2; printf 'no line break'; cat; exit 7"
+            return await node.follow(["sh", "-c", script], lambda line: said.append((time.monotonic(), line)))
+
+    assert asyncio.run(follow()) == 7
+    assert [line for _, line in said] == ["first", "two\twords", "no line break"]
+    assert said[1][0] - said[0][0] > 0.3
+
+
+def test_a_program_that_is_not_followed_any_more_ends(cluster: PrivateCluster) -> None:
+    mark = f"SCALEOUT_TEST={uuid.uuid4().hex}"
+    said: list[str] = []
+
+    async def follow_for_a_while() -> None:
+        async with cluster.connected("node1") as [node]:
+            command = ["env", mark, "sh", "-c", "echo up; while :; do sleep 0.1; done"]
+            following = asyncio.create_task(node.follow(command, said.append))
+            await until(lambda: said == ["up"])
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+        await until(lambda: not with_variable(mark.encode()))
+
+    asyncio.run(follow_for_a_while())
+
+
+def test_a_program_whose_connection_is_lost_is_an_error_and_ends(cluster: PrivateCluster) -> None:
+    mark = f"SCALEOUT_TEST={uuid.uuid4().hex}"
+    said: list[str] = []
+
+    async def follow() -> None:
+        async with cluster.connected("node1") as [node]:
+            following = asyncio.create_task(
+                node.follow(["env", mark, "sh", "-c", "echo up; exec sleep 60"], said.append)
+            )
+            await until(lambda: said == ["up"])
+            cluster.cut_sessions("node1")
+            with pytest.raises(NodeError, match=r"^node1: the connection was lost"):
+                await following
+        await until(lambda: not with_variable(mark.encode()))
+
+    asyncio.run(follow())
 
 
 def test_a_command_over_its_limit_is_an_error_that_names_it(cluster: PrivateCluster) -> None:

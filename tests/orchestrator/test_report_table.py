@@ -118,6 +118,22 @@ def test_what_only_a_trial_that_ran_can_tell_is_said_where_another_failed() -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            {"factor": 327, "method": "augment", "format": "png", "seed": 0},
+            "each frame 327 times, augment, png, seed 0",
+        ),
+        ({"factor": 1, "method": None, "format": None, "seed": None}, "the frames themselves"),
+    ],
+)
+def test_the_data_set_is_named_once_for_each_workload(made: dict[str, Any], told: str) -> None:
+    dataset = {"images": 972_825, "mean_image_bytes": 2_880_000, "manifest_sha256": "0123456789abcdef" * 4, **made}
+    found = row(provenance={"dataset": dataset})
+    assert notes([found, found]) == [f"ssd, data set: 972,825 images of 2.88 MB ({told}), manifest 0123456789ab."]
+
+
 def test_nothing_is_noted_where_nothing_is_to_be_noted() -> None:
     assert notes([row()]) == []
 

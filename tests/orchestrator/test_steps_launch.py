@@ -16,13 +16,11 @@ from typing import Any
 import psutil
 import pytest
 from gangs import until
-from private_cluster import PATIENCE_S, PrivateCluster, carrying, with_variable
+from private_cluster import PrivateCluster, carrying, with_variable
+from sessions import NODES, session_on
 
 from scaleout import settings
-from scaleout.config.cluster import Cluster
 from scaleout.errors import FleetError, GangError, LockHeldError, ScaleoutError, SupersededError
-from scaleout.plan.resolve import resolve
-from scaleout.remote.target import target_from_file
 from scaleout.results.store import IN_FLIGHT, LAUNCH_FILE, ROW_FILE, SweepStore
 from scaleout.steps import cluster_lock
 from scaleout.steps.collect import collect
@@ -30,7 +28,6 @@ from scaleout.steps.launch import launch
 from scaleout.steps.session import Session
 from scaleout.steps.settle import settle
 
-NODES = ["node1", "node2"]
 FIRST, SECOND = "ssd-n2-cold-r1-t1", "ssd-n2-cold-r1-t2"
 TALK = 'echo up; i=0; while [ ! -e "$HOME/go on" ]; do i=$((i+1)); echo "line $i"; sleep 0.05; done; echo "said $i"'
 
@@ -95,7 +92,7 @@ class Launches:
         found = []
         for process in carrying(self.session.sweep.run_id):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if process.environ()["SCALEOUT_NODE"] in (nodes or NODES):
+                if process.environ().get("SCALEOUT_NODE") in (nodes or NODES):
                     found.append(process)
         return found
 
@@ -111,22 +108,10 @@ def launches(
         f'#!/bin/sh\ncase "$1 $2" in "-m torch.distributed.run") exec sh "$HOME/launcher.sh" ;; esac\nexec {real} "$@"\n'
     )
     python.chmod(0o755)
-    config = cluster.local.cluster.model_dump(mode="json") | {
-        "nodes": [{"name": name, "connection": f"private_{name}"} for name in NODES],
-        "python": str(python), "network_interface": "lo", "grace_s": 1, "connect_timeout_s": PATIENCE_S, "node_patience_s": 5,
-    }  # fmt: skip
-    config["array"] |= {"settle_s": 0}
-    conf = {"preset": "quick", "workloads": ["ssd"], "nodes": [2], "length": {"steps": 2}, "window_steps": 1}
-    made = Cluster.model_validate(config)
-    store = SweepStore(run_id)
-    store.create(resolve(run_id=run_id, conf=conf, cluster=made, created_at="now", lease_s=20))
-    sweep = store.update(ready=True, release=deployed)
-    names = {f"private_{name}": name for name in [*NODES, "array"]}
-    targets = {
-        connection: target_from_file(cluster.connections, connection, name) for connection, name in names.items()
-    }
     said: list[str] = []
-    session = Session(store, sweep, targets, lambda text: said.extend(text.splitlines()))
+    conf = {"preset": "quick", "workloads": ["ssd"], "nodes": [2], "length": {"steps": 2}, "window_steps": 1}
+    session = session_on(cluster, run_id, deployed, conf, said, python=str(python))
+    session.store.update(ready=True)
     asyncio.run(cluster_lock.take(session))
     try:
         yield Launches(cluster, session, said)

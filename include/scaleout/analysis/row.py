@@ -66,5 +66,11 @@ class Row(Model):
     provenance: dict[str, Any] = {}
 
     @property
+    def manifests_read(self) -> list[str]:
+        """The SHA-256 of the manifest that the ranks found with their data, one unless they found different ones."""
+        read: list[str] = self.provenance.get("manifests_read", [])
+        return read
+
+    @property
     def key(self) -> TrialKey:
         return TrialKey.parse(self.trial)[0]

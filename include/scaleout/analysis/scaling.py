@@ -16,7 +16,7 @@ CO_LOCATED = "not meaningful: its nodes share one machine"
 
 def with_scaling(rows: Sequence[Row], asked: Iterable[TrialKey]) -> list[Row]:
     """The rows with speedup and efficiency; null with the reason where the base is missing, in another
-    cache state, or where the nodes are not machines of their own."""
+    cache state, has read another data set, or where the nodes are not machines of their own."""
     bases: dict[tuple[int, str, str], int] = {}
     for key in asked:
         group = (key.round, key.workload, key.cache_mode)
@@ -47,4 +47,10 @@ def _why_not(row: Row, base: Row | None, base_nodes: int) -> str | None:
         return f"the base, {base_nodes} node{'s' * (base_nodes > 1)}, has no rate"
     if row.cache_state != base.cache_state:
         return f"the base's cache state is {base.cache_state}, this trial's {row.cache_state}"
+    if row.manifests_read != base.manifests_read:
+        return f"the base read the data set {_named(base)}, this trial {_named(row)}"
     return None
+
+
+def _named(row: Row) -> str:
+    return " and ".join(sha256[:12] for sha256 in row.manifests_read) or "of which no rank has told"

@@ -1,19 +1,19 @@
-"""The command line: `scaleout cluster|stack|demo|show|plan|lock|processes`."""
+"""The command line: `scaleout cluster|stack|demo|show|plan|data|lock|processes`."""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from scaleout import settings
+from scaleout.cli import data, stack
 from scaleout.cli import demo as demonstration
-from scaleout.cli import stack
+from scaleout.cli.conf import Conf, form_of
 from scaleout.cli.fleet import Answers, lock_holders, lock_taken_away, marked_processes
 from scaleout.config import files
-from scaleout.errors import ConfigError, ScaleoutError
+from scaleout.errors import ScaleoutError
 from scaleout.local.cluster import local_cluster
 from scaleout.plan.resolve import resolve
 from scaleout.plan.table import describe
@@ -32,6 +32,7 @@ cluster_app = typer.Typer(help="The small cluster of SSH hosts on this machine."
 lock_app = typer.Typer(help="The lock that a sweep holds on the nodes.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(stack.app, name="stack")
+app.add_typer(data.app, name="data")
 app.add_typer(lock_app, name="lock")
 
 
@@ -54,10 +55,10 @@ def demo() -> None:
 
 
 @app.command()
-def plan(conf: Annotated[str, typer.Option("--conf", "-c", help="the trigger form, as JSON")] = "{}") -> None:
+def plan(conf: Conf = "{}") -> None:
     """Print the trials that a form asks for and the hours that they take. Runs nothing."""
     cluster = files.load_cluster(settings.cluster_name())
-    typer.echo(describe(resolve(run_id="plan", conf=_form(conf), cluster=cluster, created_at="not started")))
+    typer.echo(describe(resolve(run_id="plan", conf=form_of(conf), cluster=cluster, created_at="not started")))
 
 
 @app.command()
@@ -120,16 +121,6 @@ def processes(run_id: Annotated[str, typer.Argument(help="the run_id of a sweep"
             typer.echo(f"  {process['pid']}: {process['command']}")
     _tell_problems(answers)
     raise typer.Exit(int(any(answer["processes"] for answer in answers.by_node.values())))
-
-
-def _form(text: str) -> dict[str, Any]:
-    try:
-        form = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--conf is not JSON: {error}") from None
-    if not isinstance(form, dict):
-        raise ConfigError('--conf must be a JSON object, such as {"nodes": [1, 2]}')
-    return form
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 
 from scaleout.config.cron import valid_cron, valid_timezone
 from scaleout.config.form import NightlyForm
+from scaleout.config.inflation import DatasetFactor
 from scaleout.config.model import Model, RemotePath, placed
 from scaleout.config.workload import Device
 
@@ -64,6 +65,8 @@ Array = Annotated[OneFS | CommandArray | NoArray, Field(discriminator="kind")]
 class Cluster(Model):
     """The nodes in the order in which trials take them: a trial on n nodes runs on the first n.
 
+    `dataset_factor` is how large a data set its storage shall hold, where the form does not say; null: what the preset has.
+
     `nightly` (cron, in `timezone`) starts a sweep with `nightly_form` when the DAG is not paused. One that could not begin
     within `nightly_late_s` of its time is skipped.
 
@@ -79,6 +82,7 @@ class Cluster(Model):
     remote_root: RemotePath = "~/scaleout"
     cityscapes: RemotePath
     prepared: RemotePath
+    dataset_factor: DatasetFactor = None
     device: Device = "cuda"
     processes_per_node: PositiveInt
     node_counts: list[PositiveInt] | None = None

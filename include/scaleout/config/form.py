@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from scaleout.config.inflation import DatasetFactor
 from scaleout.config.model import Model, RemotePath, validated
 from scaleout.config.workload import Launcher
 from training.wire.names import CacheMode
@@ -50,6 +51,7 @@ class Choices(Model):
     warmup_steps: PositiveInt | None = None
     synthetic_steps: PositiveInt | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    dataset_factor: DatasetFactor = None
     budget_h: PositiveFloat | None = None
 
     @field_validator("workloads", "nodes", "cache_modes")

@@ -15,6 +15,7 @@ M = TypeVar("M", bound=BaseModel)
 Path = tuple[str | int, ...]
 Locate = Callable[[Path], str]
 RemotePath = Annotated[str, Field(pattern=r"^(/|~/).+", description="absolute on the node, or under its login's home")]
+Program = Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+\.py$", description="relative to `training/`")]
 
 
 class Model(BaseModel):

@@ -34,10 +34,20 @@ def trigger_form(cluster: Cluster) -> dict[str, Param]:
         "warmup_steps": _optional("integer", "Trial", "Warm-up steps on synthetic batches", minimum=1),
         "synthetic_steps": _optional("integer", "Trial", "Timed steps on synthetic batches", minimum=1),
         "seed": _optional("integer", "Trial", "Seed", minimum=0),
+        "dataset_factor": _optional(
+            "string", "Data", _factor_title(cluster), also="integer", examples=["published", "1", "3"]
+        ),
         "cityscapes": _optional("string", "Data", f"Cityscapes folder on the nodes (default {cluster.cityscapes})"),
         "budget_h": _optional("number", "Sweep", "Budget in hours", exclusiveMinimum=0),
     }
 
 
-def _optional(kind: str, section: str, title: str, **schema: Any) -> Param:
-    return Param(None, type=["null", kind], section=section, title=title, **schema)
+def _factor_title(cluster: Cluster) -> str:
+    default = "as the preset has it" if cluster.dataset_factor is None else cluster.dataset_factor
+    return f"Times that each frame is in the data set: a number, or `published` (default {default})"
+
+
+def _optional(kind: str, section: str, title: str, also: str | None = None, **schema: Any) -> Param:
+    """`also`: another type that the command line may give; the UI shows the field of the first."""
+    kinds = ["null", kind] if also is None else ["null", kind, also]
+    return Param(None, type=kinds, section=section, title=title, **schema)

@@ -14,7 +14,7 @@ from scaleout.operators.attempt import lease_s
 from scaleout.operators.base import SweepOperator
 from scaleout.results.store import SWEEP_FILE
 from scaleout.steps import cluster_lock, compile_results, deploy, nightly, plan, preflight, prepare_data
-from scaleout.steps.settle import settle
+from scaleout.steps.settle import settle_all
 
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
@@ -86,7 +86,7 @@ class DeployOperator(SweepOperator):
 
 
 class PrepareDataOperator(SweepOperator):
-    """prepare_data: converts the data set, and lets the trials begin."""
+    """prepare_data: converts the data set and brings it to its size, and lets the trials begin."""
 
     def do(self, context: Context) -> None:
         self.run(prepare_data.prepare_data(self.session()))
@@ -97,8 +97,7 @@ class CompileResultsOperator(SweepOperator):
 
     def do(self, context: Context) -> dict[str, str]:
         try:
-            session = self.session()
-            self.run(settle(session, session.sweep.trials))
+            self.run(settle_all(self.session()))
         except FleetError as error:
             self.say(str(error))
         compile_results.compile_sweep(self._store, self.say)
@@ -112,5 +111,5 @@ class UnlockOperator(SweepOperator):
         if not (self._store.folder / SWEEP_FILE).exists():
             raise AirflowSkipException("there was no plan, so nothing was locked")
         session = self.session()
-        self.run(settle(session, session.sweep.trials))
+        self.run(settle_all(session))
         self.run(cluster_lock.give_back(session))

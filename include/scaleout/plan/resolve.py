@@ -10,6 +10,7 @@ from scaleout.config.cluster import Cluster
 from scaleout.config.form import Choices, Form, Length, Preset, length_text
 from scaleout.config.workload import Workload
 from scaleout.errors import PlanError
+from scaleout.plan.dataset import factor_of, variants
 from scaleout.plan.sweep import Sweep, Trial
 from training.wire.names import CACHE_MODES, slug
 
@@ -37,8 +38,9 @@ def resolve(
     rounds = _chosen(form, preset, "rounds", 1)
     _check_rounds(rounds)
     cache_modes = _chosen(form, preset, "cache_modes", ["cold"])
+    factors = {name: factor_of(form, preset, cluster, workload) for name, workload in workloads.items()}
     trials = [
-        _trial(form, preset, cluster, workload, round_, nodes, cache_mode)
+        _trial(form, preset, cluster, workload, factors[workload.name], round_, nodes, cache_mode)
         for round_ in range(1, rounds + 1)
         for workload in workloads.values()
         for nodes in counts
@@ -62,6 +64,7 @@ def resolve(
         workloads=workloads,
         trials=trials,
         cityscapes=form.cityscapes or cluster.cityscapes,
+        dataset_factors=factors,
         estimated_h=estimated_h,
         budget_h=budget_h,
         lease_s=lease_s,
@@ -75,7 +78,14 @@ def most_rounds() -> int:
 
 
 def _trial(
-    form: Form, preset: Preset, cluster: Cluster, workload: Workload, round_: int, nodes: int, cache_mode: Any
+    form: Form,
+    preset: Preset,
+    cluster: Cluster,
+    workload: Workload,
+    factor: int,
+    round_: int,
+    nodes: int,
+    cache_mode: Any,
 ) -> Trial:
     per_node = _chosen(form, preset, "processes_per_node", cluster.processes_per_node)
     if cluster.device == "cuda" and per_node > cluster.processes_per_node:
@@ -100,6 +110,7 @@ def _trial(
         "workers": (num_workers, workload.num_workers),
         "processes per node": (per_node, METHOD_PROCESSES_PER_NODE),
         "length": (length_text(length), length_text(Length(epochs=workload.epochs))),
+        "variants": variants(workload.inflation, factor),
     }
     return Trial(
         round=round_,
@@ -122,7 +133,7 @@ def _trial(
         overrides={name: f"{ours} (method: {method})" for name, (ours, method) in overrides.items() if ours != method},
         estimated_s=workload.start_up_s
         + (warmup + synthetic) * batch / rate
-        + _length_s(length, batch, ranks, rate, workload.dataset_images),
+        + _length_s(length, batch, ranks, rate, workload.images(factor)),
     )
 
 

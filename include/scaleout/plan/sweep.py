@@ -9,6 +9,7 @@ from scaleout.config.cluster import Cluster
 from scaleout.config.form import Form, Length
 from scaleout.config.model import Model
 from scaleout.config.workload import Launcher, Workload
+from scaleout.plan.dataset import folder_suffix
 from training.wire.names import CacheMode, TrialKey
 
 SCHEMA = 1
@@ -48,7 +49,8 @@ class Trial(Model):
 class Sweep(Model):
     """One DAG run. `ready` is set when the data is there; `stopped` says who ended the sweep early, and where.
 
-    `lease_s` and `lock_ttl_s` are the cluster's, where it has its own.
+    `lease_s` and `lock_ttl_s` are the cluster's, where it has its own. `dataset_factors` are by workload; `datasets` what
+    was found there when it was made.
     """
 
     schema_version: int = SCHEMA
@@ -60,6 +62,7 @@ class Sweep(Model):
     workloads: dict[str, Workload]
     trials: list[Trial]
     cityscapes: str
+    dataset_factors: dict[str, int] = {}
     estimated_h: float
     budget_h: float
     lease_s: float
@@ -73,7 +76,15 @@ class Sweep(Model):
         """The trial of a slot, or None where the sweep does not ask for it."""
         return next((trial for trial in self.trials if trial.key == key), None)
 
-    def prepared_path(self, workload: str) -> str:
-        """Where a node finds a workload's data set; the name keeps different sources apart."""
+    def factor(self, workload: str) -> int:
+        """How many times each frame is in the workload's data set."""
+        return self.dataset_factors.get(workload, 1)
+
+    def base_path(self, workload: str) -> str:
+        """Where a node finds the frames themselves as the workload reads them; the name keeps different sources apart."""
         source = sha256(self.cityscapes.encode()).hexdigest()[:8]
         return f"{self.cluster.prepared}/{workload}-{source}"
+
+    def prepared_path(self, workload: str) -> str:
+        """Where a node finds the data set that the workload's trials read."""
+        return self.base_path(workload) + folder_suffix(self.workloads[workload].inflation, self.factor(workload))

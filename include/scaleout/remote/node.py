@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,19 @@ KEEPALIVE_S = 15
 # A login shell may greet on both streams, with or without a last line break; what a command says comes after this.
 BEGIN = "scaleout-begin"
 _SAY_BEGIN = f"printf '\\n{BEGIN}\\n'; printf '\\n{BEGIN}\\n' >&2"
+
+# Runs a program that ends with its connection: standard input, which nobody writes to, ends then.
+_UNTIL_HANGUP = """
+exec 3<&0
+"$@" </dev/null 3<&- &
+program=$!
+{ cat <&3 >/dev/null; kill "$program"; } 2>/dev/null &
+watcher=$!
+wait "$program"
+status=$?
+kill "$watcher" 2>/dev/null
+exit "$status"
+"""
 
 # At its default it writes nine lines per command into the task's log.
 asyncssh.set_log_level("WARNING")
@@ -69,6 +83,29 @@ class Node:
         if status != 0:
             raise NodeError(self.name, Answer(status, "", _text(stderr)).last_words())
         return stdout
+
+    async def follow(self, command: list[str], say: Callable[[str], None]) -> int:
+        """Runs an argument vector, however long it takes, and gives its exit status; `say` gets each line as it comes.
+
+        Cancelled, it ends the program. Raises NodeError when the connection is lost.
+        """
+        program = shlex.join(["sh", "-c", _UNTIL_HANGUP, "sh", *command])
+        try:
+            process = await self.connection.create_process(f"printf '\\n{BEGIN}\\n'; {program} 2>&1", errors="replace")
+            try:
+                begun = False
+                async for line in process.stdout:
+                    if begun:
+                        say(line.rstrip("\n"))
+                    begun = begun or line == f"{BEGIN}\n"
+                await process.wait_closed()
+            finally:
+                process.close()
+        except (asyncssh.Error, OSError) as error:
+            raise NodeError(self.name, f"the connection was lost: {error}") from None
+        if process.exit_status is None:
+            raise NodeError(self.name, "the connection was lost before the command ended")
+        return process.exit_status
 
     async def ask(self, program: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
         """Runs `training/node/<program>.py`, sent over standard input, and gives the object on its last line.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scaleout.config.form import length_text
 from scaleout.report.plot import scaling_svg
-from scaleout.report.table import HEADINGS, cells, notes
+from scaleout.report.table import HEADINGS, cells, dataset_text, notes
 from scaleout.results.compile import Results
 from scaleout.results.store import SweepStore, write_text
 
@@ -29,6 +29,7 @@ def write_report(store: SweepStore, results: Results) -> Path:
         missing=results.missing,
         headings=HEADINGS,
         cells=cells,
+        dataset_text=dataset_text,
         notes=notes(results.rows),
         length=" or ".join(dict.fromkeys(length_text(trial.length) for trial in results.sweep.trials)),
         # Drawn by matplotlib from numbers and validated names, so it is markup already.

@@ -70,11 +70,24 @@ def notes(rows: Sequence[Row]) -> list[str]:
         for workload, overrides in _overrides(rows).items()
         if overrides
     ]
+    found += dict.fromkeys(f"{row.workload}, data set: {text}." for row in rows if (text := dataset_text(row)))
     for row in rows:
         found += [f"{row.key}: {note}." for note in row.notes]
         if "cache_state" in row.reasons and row.status == "succeeded":
             found.append(f"{row.key}: cache state {row.cache_state}, since {row.reasons['cache_state']}.")
     return found
+
+
+def dataset_text(row: Row) -> str:
+    """The data set of a trial's workload as it was prepared; nothing where that is not known."""
+    data = row.provenance.get("dataset")
+    if not data or "factor" not in data:
+        return ""
+    made = f"each frame {data['factor']} times, {data['method']}, {data['format']}, seed {data['seed']}"
+    return (
+        f"{data['images']:,} images of {data['mean_image_bytes'] / MB:.2f} MB "
+        f"({'the frames themselves' if data['factor'] == 1 else made}), manifest {data['manifest_sha256'][:12]}"
+    )
 
 
 def _overrides(rows: Sequence[Row]) -> dict[str, dict[str, str]]:

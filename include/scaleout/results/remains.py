@@ -83,9 +83,11 @@ def _provenance(
     sweep: Sweep, trial: Trial, preflight: dict[str, Any], launch: dict[str, Any], events: dict[int, list[Event]]
 ) -> dict[str, Any]:
     starts = {rank: start for rank, log in sorted(events.items()) for start in bodies(log, RunStart)}
+    read = {start.dataset.manifest_sha256 for start in starts.values() if start.dataset}
     return {
         "release": sweep.release,
         "dataset": sweep.datasets.get(trial.workload),
+        "manifests_read": sorted(sha256 or "none" for sha256 in read),
         "array": preflight.get("array"),
         "nodes": {node: preflight["nodes"].get(node) for node in trial.node_names},
         "network_interfaces": {

@@ -19,9 +19,10 @@ PREFLIGHT_FILE = "preflight.json"
 RESULTS_FILE = "results.json"
 CACHES_FILE = "caches.json"
 LAUNCH_FILE = "launch.json"
+PREPARE_FILE = "prepare.json"
 ROW_FILE = "row.json"
 LATEST = "latest"
-IN_FLIGHT = "it was launched and did not report its end"  # the failure in the launch file of a try that may still run
+IN_FLIGHT = "it was launched and did not report its end"  # the failure in the record of a gang that may still run
 LEAST_FREE_BYTES = 200 * 10**6
 
 

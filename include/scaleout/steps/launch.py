@@ -10,25 +10,24 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from scaleout.errors import FleetError, GangError, ScaleoutError, SupersededError
+from scaleout.errors import FleetError, GangError, ScaleoutError
 from scaleout.plan.sweep import Trial
 from scaleout.remote import lock
 from scaleout.remote.gang import Place, each_place, end_gang, pick_up, run_gang, states_of
 from scaleout.remote.node import Node
 from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE
 from scaleout.steps.empty_caches import empty_caches
+from scaleout.steps.held import Record, ended, held
 from scaleout.steps.places import ANSWER_LIMIT_S, described, new_places, rebuilt
 from scaleout.steps.session import Session
 from training.wire.job import EXIT_FILE, ExitStatus
 from training.wire.schema import from_dict
 
 RECONNECT_PAUSE_S = 1.0
-
-Record = dict[str, Any]
 
 
 async def launch(session: Session, trial: Trial, order: int) -> None:
@@ -65,15 +64,15 @@ async def _clean_try(session: Session, trial: Trial, order: int) -> None:
             "started_wall_s": time.time(),
             "picked_up_wall_s": [],
             "abandoned": False,
-            "failure": IN_FLIGHT,
         }
         for name, command in record["commands"].items():
             session.say(f"[{name}] $ {command}")
-        await _held(session, folder, record, run_gang(places, _log(session), **_limits(session)))
+        await held(session.store, (folder, LAUNCH_FILE), record, run_gang(places, _log(session), **_limits(session)))
 
 
 async def _picked_up(session: Session, trial: Trial, folder: str, record: Record) -> bool:
     """Follows the gang of a try to its end; where it is not whole, ends what is left of it and gives False."""
+    file = (folder, LAUNCH_FILE)
     try:
         async with _patiently_connected(session, trial) as nodes:
             # Nobody has renewed the lock meanwhile: it may have run out without another sweep coming.
@@ -85,15 +84,15 @@ async def _picked_up(session: Session, trial: Trial, folder: str, record: Record
                 if problem is None:
                     session.say(f"{folder} went on without an orchestrator: here is its log from the first line")
                     record["picked_up_wall_s"].append(time.time())
-                    await _held(session, folder, record, pick_up(places, _log(session), **_limits(session)))
+                    await held(session.store, file, record, pick_up(places, _log(session), **_limits(session)))
                     return True
                 session.say(f"{folder} is abandoned, a clean try takes its place: {problem}")
                 await end_gang(places)
     except FleetError as error:
         await _end_where_possible(session, trial, record)
-        _ended(session, folder, record, failure=f"abandoned: {error}", abandoned=True)
+        ended(session.store, file, record, failure=f"abandoned: {error}", abandoned=True)
         raise
-    _ended(session, folder, record, failure=f"abandoned: {problem}", abandoned=True)
+    ended(session.store, file, record, failure=f"abandoned: {problem}", abandoned=True)
     return False
 
 
@@ -137,31 +136,6 @@ async def _end_where_possible(session: Session, trial: Trial, record: Record) ->
         with contextlib.suppress(ScaleoutError):
             async with session.connected([name]) as nodes:
                 await end_gang(rebuilt(record, nodes))
-
-
-async def _held(session: Session, folder: str, record: Record, gang: Coroutine[Any, Any, list[ExitStatus]]) -> None:
-    """Follows a gang to its end and records how it ended; a gang that another attempt has taken over is its to record."""
-    session.store.write(record, folder, LAUNCH_FILE)
-    running = asyncio.ensure_future(gang)
-    try:
-        statuses = await asyncio.shield(running)
-        _ended(session, folder, record, failure=None, exit={status.node: status.state for status in statuses})
-    except SupersededError:
-        raise
-    except asyncio.CancelledError as error:
-        # Before the gang is asked: Airflow kills a task that takes more than five seconds to stop.
-        _ended(session, folder, record, failure=str(error) or "stopped on request")
-        running.cancel()
-        with contextlib.suppress(ScaleoutError):
-            await running
-        raise
-    except Exception as error:
-        _ended(session, folder, record, failure=str(error) if isinstance(error, ScaleoutError) else repr(error))
-        raise
-
-
-def _ended(session: Session, folder: str, record: Record, **end: Any) -> None:
-    session.store.write(record | end | {"ended_wall_s": time.time()}, folder, LAUNCH_FILE)
 
 
 def _limits(session: Session) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scaleout.steps.session import Session
 
 ANSWER_LIMIT_S = 60.0
 LEAST_FREE_BYTES = 10**9
-NEEDED = ("torch", "torchvision", "cityscapesscripts", "msgspec", "psutil", "pycocotools")
+NEEDED = ("torch", "torchvision", "cityscapesscripts", "deflate", "msgspec", "psutil", "pycocotools", "zlib-ng")
 DALI = "nvidia-dali-cuda"
 
 

@@ -1,93 +1,72 @@
-"""prepare_data: one node prepares the data set of each workload with its own program; every node must see the result."""
+"""prepare_data: each workload's data set, from Cityscapes to the size that the sweep wants; every node must see the result."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from scaleout.errors import FleetError, GangError, NodeError, PlanError
-from scaleout.remote.fleet import each
-from scaleout.remote.gang import Place, run_gang
+from scaleout.errors import PlanError
+from scaleout.plan.dataset import settings_of
 from scaleout.remote.node import Node
-from scaleout.remote.release import release_path
-from scaleout.steps.run_folder import job_of, new_folder
+from scaleout.steps.data_program import run_program
+from scaleout.steps.inflate_data import inflate
+from scaleout.steps.inflation_log import duration_text
+from scaleout.steps.seen import seen_alike
 from scaleout.steps.session import Session
+from scaleout.steps.settle import settle_preparation
 
-ANSWER_LIMIT_S = 60.0
-ERROR = "error: "  # how these programs begin the one sentence that they end with
+MANIFEST_FILE = "manifest.json"
 
 
 async def prepare_data(session: Session) -> None:
     """Sets `ready` when every workload's data is there. Raises NodeError, GangError, FleetError, PlanError."""
+    await settle_preparation(session)
     datasets = {}
     async with session.holding(session.node_names) as nodes:
         for workload in session.sweep.workloads:
-            datasets[workload] = await _prepare(session, nodes[0], workload)
-            await _seen_by_all(session, nodes, workload, datasets[workload]["manifest_sha256"])
+            datasets[workload] = await _data_set(session, nodes, workload)
     session.store.update(datasets=datasets, ready=True)
 
 
-async def _prepare(session: Session, node: Node, workload: str) -> dict[str, Any]:
+async def _data_set(session: Session, nodes: Sequence[Node], workload: str) -> dict[str, Any]:
+    """What results record of the data set."""
     sweep = session.sweep
-    assert sweep.release is not None
-    release = release_path(node, sweep.cluster.remote_root, sweep.release)
-    command = [
-        node.python, f"{release}/training/{sweep.workloads[workload].prepare}",
-        "--cityscapes", node.path(sweep.cityscapes),
-        "--out", node.path(sweep.prepared_path(workload)),
-    ]  # fmt: skip
-    folder = await new_folder(session, node, f"prepare-{workload}")
-    job = job_of(session, f"prepare-{workload}", [node.name], 0, command, cwd=release, environment={})
-    lines: list[str] = []
-    try:
-        await run_gang([Place(node, job, release, folder)], _both(lines.append, session.say))
-    except GangError:
-        if lines and lines[-1].startswith(ERROR):
-            raise NodeError(node.name, lines[-1].removeprefix(ERROR)) from None
-        raise
-    try:
-        summary: dict[str, Any] = json.loads(lines[-1])
-    except (ValueError, IndexError):
-        raise NodeError(node.name, f"{sweep.workloads[workload].prepare} ended without its summary") from None
+    factor, path = sweep.factor(workload), sweep.prepared_path(workload)
+    base = summary = await _frames(session, nodes[0], workload)
+    await seen_alike(session, nodes, f"{sweep.base_path(workload)}/{MANIFEST_FILE}", base["manifest_sha256"])
+    if factor > 1:
+        summary = await inflate(session, nodes, workload)
+        summary |= {"warnings": base["warnings"] + summary["warnings"]}
+        await seen_alike(session, nodes, f"{path}/{MANIFEST_FILE}", summary["manifest_sha256"])
+    _check_ranks(session, workload, summary["images"])
+    session.say(_told(workload, summary))
+    settings = settings_of(sweep.workloads[workload].inflation, factor)
+    return {**summary, **settings, "path": path, "base_manifest_sha256": base["manifest_sha256"]}
+
+
+async def _frames(session: Session, node: Node, workload: str) -> dict[str, Any]:
+    """The frames themselves as the workload reads them."""
+    sweep = session.sweep
+    paths = ["--cityscapes", node.path(sweep.cityscapes), "--out", node.path(sweep.base_path(workload))]
+    program = sweep.workloads[workload].prepare
+    hear = lambda name, line: session.say(f"[{name}] {line}")  # noqa: E731
+    return (await run_program(session, f"prepare-{workload}", program, {node: paths}, hear))[0]
+
+
+def _check_ranks(session: Session, workload: str, images: int) -> None:
+    sweep = session.sweep
     most_ranks = max(trial.ranks for trial in sweep.trials if trial.workload == workload)
-    if summary["images"] < most_ranks:
+    if images < most_ranks:
         raise PlanError(
-            f"{sweep.cityscapes} has {summary['images']} training images and the largest trial has {most_ranks} ranks, "
-            "each of which needs one: ask for fewer nodes, or give more data"
+            f"{sweep.cityscapes} has {images} training images and the largest trial has {most_ranks} ranks, each of which needs "
+            "one: ask for fewer nodes, or give more data"
         )
-    done = "nothing had changed" if summary["skipped"] else f"prepared in {summary['seconds']:.1f} s"
-    session.say(
-        f"{workload}: {summary['images']} training images, {summary['images'] * summary['mean_image_bytes'] / 1e6:.1f} MB to "
-        f"read, {summary['mean_image_bytes'] / 1e6:.2f} MB each ({done})"
+
+
+def _told(workload: str, summary: dict[str, Any]) -> str:
+    done = "nothing had changed" if summary["skipped"] else f"prepared in {duration_text(summary['seconds'])}"
+    total_bytes, mean_bytes = summary["images"] * summary["mean_image_bytes"], summary["mean_image_bytes"]
+    return (
+        f"{workload}: {summary['images']:,} training images, {total_bytes / 1e6:,.1f} MB to read, {mean_bytes / 1e6:.2f} MB each "
+        f"({done})"
     )
-    return summary
-
-
-async def _seen_by_all(session: Session, nodes: list[Node], workload: str, sha256: str) -> None:
-    async def look(node: Node) -> str:
-        path = f"{node.path(session.sweep.prepared_path(workload))}/manifest.json"
-        answer = await node.run(["sha256sum", path], timeout_s=ANSWER_LIMIT_S)
-        # A backslash before it means that there is one, or a line break, in the path.
-        return answer.stdout.removeprefix("\\").split(" ")[0]
-
-    seen = await each("looking for the data", nodes, look)
-    blind = [
-        NodeError(
-            name,
-            f"does not see the data in {session.sweep.prepared_path(workload)} that {nodes[0].name} sees: is it mounted?",
-        )
-        for name, found in seen.items()
-        if found != sha256
-    ]
-    if blind:
-        raise FleetError("looking for the data", blind)
-
-
-def _both(keep: Callable[[str], None], say: Callable[[str], None]) -> Callable[[str, str], None]:
-    def log(node: str, line: str) -> None:
-        keep(line)
-        if not line.startswith("{"):  # the summary is for us
-            say(f"[{node}] {line}")
-
-    return log
