@@ -24,7 +24,9 @@ PORTS = range(15000, 32000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=2, help="how often an inflation is killed; from 10 on a table is printed")
+    parser.addoption(
+        "--kills", type=int, default=2, help="how often an inflation is killed; from 10 on a table is printed"
+    )
     parser.addoption("--kill-seed", type=int, default=1, help="of the moments at which it is killed")
 
 

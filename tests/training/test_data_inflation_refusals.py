@@ -67,8 +67,7 @@ def test_more_than_the_disk_has_is_refused_before_anything_is_made_but_what_is_t
     out = mount / "out"
     done = in_namespace(SMALL, mount, out, " ".join(command("ssd", base, out, *COPIES)))
     assert done.returncode == 0, done.stdout + done.stderr
-    first, *then = done.stdout.splitlines()
-    assert "measuring" in first and "2 shards with 6 images to make" in "".join(then)
+    assert "2 shards with 6 images to make" in done.stdout
     assert says(
         done.stderr, "error: ", ": 9 images take 0.4 MB, and 0.3 MB are free; make room, or give an --out that has it"
     )
@@ -93,10 +92,12 @@ diff -r "$out" "$whole"
 """
 
 
-def test_a_disk_that_takes_no_more_stops_it_and_it_goes_on_later(base: Path, whole: Path, mount: Path) -> None:
+def test_a_disk_that_takes_no_more_stops_it_and_it_goes_on_later(base: Path, mount: Path, tmp_path: Path) -> None:
     """A file system that is read-only, and then full, after the plan was made."""
-    out = mount / "out"
-    steps = [[*SETTINGS, "--phase", "plan"], ["--phase", "make", "--workers", 2], [*SETTINGS, "--workers", 2]]
+    out, whole = mount / "out", tmp_path / "whole"
+    many = ("--factor", FACTOR, "--method", "copy")
+    inflate("ssd", base, whole, *many)
+    steps = [[*many, "--phase", "plan"], ["--phase", "make", "--workers", 2], [*many, "--workers", 2]]
     commands = [" ".join(command("ssd", base, out, *step)) for step in steps]
     done = in_namespace(STOPPED_TWICE, mount, out, *commands, whole)
     assert done.returncode == 0, done.stdout + done.stderr

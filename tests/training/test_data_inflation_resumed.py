@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,13 @@ class Whole:
 @pytest.fixture(scope="module")
 def whole(base: Path, workload: str, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     out = tmp_path_factory.mktemp("whole") / "out"
-    began_s = [time.monotonic()]
+    at_s = [time.monotonic()]
     run = begin(command(workload, base, out, *SETTINGS, "--workers", 2))
-    for moment in MOMENTS[1:]:
+    for moment in (*MOMENTS[1:], "manifest"):
         wait_for(moment, run, out, None)
-        began_s.append(time.monotonic())
+        at_s.append(time.monotonic())
     assert run.wait(LIMIT_S) == 0
-    ends_s = [*began_s[1:], time.monotonic()]
-    return Whole(out, {moment: end - start for moment, start, end in zip(MOMENTS, began_s, ends_s, strict=True)})
+    return Whole(out, {moment: end - start for moment, (start, end) in zip(MOMENTS, pairwise(at_s), strict=True)})
 
 
 @pytest.fixture
@@ -76,14 +76,15 @@ def plan_inode(out: Path) -> int | None:
 
 
 def wait_for(moment: str, run: subprocess.Popen[bytes], out: Path, old_plan: int | None) -> None:
-    """Until the run has written its plan, or all shards are there, too, or it has ended."""
+    """Until the run has written its plan, or all shards are there, too, or the manifest, or it has ended."""
 
     def is_there() -> bool:
         planned = plan_inode(out) not in (None, old_plan)
-        return planned and (moment == "plan" or len(shards_there(out)) == SHARDS)
+        more = {"last shard": len(shards_there(out)) == SHARDS, "manifest": (out / "manifest.json").exists()}
+        return planned and more.get(moment, True)
 
     while moment != "start" and not is_there() and run.poll() is None:
-        time.sleep(0.005)
+        time.sleep(0.002)
 
 
 def shards_there(out: Path) -> list[str]:

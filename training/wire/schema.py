@@ -46,12 +46,15 @@ def from_dict(cls: type[T], document: Any, where: str) -> T:
 def write_json(path: Path, record: Any) -> None:
     """Writes a record so that a reader sees the old file or the whole new one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as out:
-        json.dump(to_dict(record), out, indent=1, allow_nan=False)
-        out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as out:
+            json.dump(to_dict(record), out, indent=1, allow_nan=False)
+            out.write("\n")
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read_json(cls: type[T], path: Path) -> T:

@@ -83,6 +83,11 @@ def check_names(frames: Sequence[Frame], root: Path) -> None:
         seen[frame.name] = frame
 
 
+def mean_bytes_of(frames: Sequence[Frame]) -> float:
+    """The mean size of the frames' pictures."""
+    return sum(frame.image.stored.bytes for frame in frames) / len(frames)
+
+
 def read_source(base: BaseSet, file: SourceFile) -> bytes:
     """A file of the base set as its record has it. Raises DataError."""
     path = base.root / file.path

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from training.data.files import make_folder, write_whole
-from training.data.inflation.augment import Augmenter, Change, draw_change
 from training.data.inflation.base import TRAIN, BaseSet, Frame, SourceFile, read_source
 from training.data.inflation.labels import Content, Labels, ShardLabels, folders
 from training.data.inflation.layout import Shard, image_name, variant_name
-from training.data.inflation.pictures import Pictures
+from training.data.inflation.pictures import Copies, Pictures
 from training.data.inflation.place import remove_leftovers_in
 from training.data.inflation.settings import Settings
 from training.data.inflation.tally import Tally
@@ -43,7 +42,7 @@ class Maker:
         self._shards = {shard.name: shard for shard in shards}
         self._frames: list[Frame] = labels.frames(base)
         self._tally = tally
-        self._augmenter = Augmenter(settings.seed, noise) if settings.method == "augment" else None
+        self._augmented = _augmentation(base, settings, noise) if settings.method == "augment" else None
 
     def __call__(self, key: str) -> None:
         """Makes a shard `<split>/<shard>`, or leaves it where all are to stop. Raises DataError, OSError; then all stop."""
@@ -88,21 +87,16 @@ class Maker:
         for variant in range(shard.first, shard.end):
             if self._tally.is_stopped():
                 return
-            change = self._change(frame, variant, pictures)
+            picture, change = pictures.variant(variant)
             image = f"{self._labels.images}/{shard.name}/{self._file_name(frame, variant)}"
-            yield [(image, pictures.file(change)), *labels.add(variant, image, change)]
+            yield [(image, picture), *labels.add(variant, image, change)]
 
     def _pictures(self, frame: Frame) -> Pictures:
         content = read_source(self._base, frame.image)
-        return Pictures(content, str(self._base.root / frame.image.path), self._augmenter, self._settings.format)
-
-    def _change(self, frame: Frame, variant: int, pictures: Pictures) -> Change | None:
-        if variant == 0 or self._augmenter is None:
-            return None
-        return draw_change(self._settings.seed, frame.name, variant, *pictures.size)
+        return self._augmented(frame, content) if self._augmented else Copies(content)
 
     def _file_name(self, frame: Frame, variant: int) -> str:
-        suffix = PurePosixPath(frame.image.path).suffix if self._augmenter is None else self._settings.suffix
+        suffix = PurePosixPath(frame.image.path).suffix if self._augmented is None else self._settings.suffix
         return image_name(variant_name(frame.name, variant, self._settings.factor), suffix)
 
     def _write_variant(self, contents: list[Content]) -> dict[str, StoredFile]:
@@ -135,6 +129,20 @@ class Maker:
         for folder in folders_of:
             _date(folder)
         write_record(self._out, record)
+
+
+def _augmentation(base: BaseSet, settings: Settings, noise: float) -> Callable[[Frame, bytes], Pictures]:
+    """What makes the variants of a frame of its file."""
+    from training.data.inflation.augment import Augmenter  # imports torch, and copies need none
+    from training.data.inflation.augmented import Augmented
+
+    augmenter = Augmenter(settings.seed, noise)
+
+    def augmented(frame: Frame, content: bytes) -> Pictures:
+        path = base.root / frame.image.path
+        return Augmented(content, path, frame.name, settings.seed, augmenter, settings.format)
+
+    return augmented
 
 
 def _keep_only(folder: Path, names: set[str]) -> None:

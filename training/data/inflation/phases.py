@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from training.data.errors import DataError
+from training.data.inflation.base import mean_bytes_of
 from training.data.inflation.finish import write_set
 from training.data.inflation.inflation import VERSION, Inflation
+from training.data.inflation.make import Maker
 from training.data.inflation.place import remove_leftovers
 from training.data.inflation.plan import SCHEMA, Plan, write_plan
 from training.data.inflation.room import check_room
@@ -35,7 +37,6 @@ def plan(inflation: Inflation, known: Plan | None, warnings: list[str]) -> Plan:
     remove_leftovers(out, inflation.labels.label_folders)
     found = survey(out, inflation.labels, inflation.shards, inflation.carried)
     if known is None:
-        print(f"{out}: measuring variants of some frames", flush=True)
         known = _settled(inflation, warnings)
     wanted = replace(known, shards=found.left)
     images = inflation.images_of(found.left)
@@ -63,8 +64,6 @@ def left_bytes(inflation: Inflation, plan: Plan) -> float:
 
 def make(inflation: Inflation, plan: Plan, node: int, nodes: int, workers: int) -> tuple[int, int]:
     """Makes a node's part of the plan's shards, but those that are there; gives images and bytes. Raises DataError, OSError."""
-    from training.data.inflation.make import Maker  # imports torch, and a set that is there needs none
-
     there = recorded(inflation.out)
     keys = [key for key in plan.shards[node::nodes] if key not in there]
     images = inflation.images_of(keys)
@@ -100,14 +99,13 @@ def finish(inflation: Inflation, plan: Plan, workers: int, command: str) -> Mani
 
 
 def _settled(inflation: Inflation, warnings: list[str]) -> Plan:
-    from training.data.inflation.sample import expect  # as above
+    """A plan of no shards, with what is settled once."""
+    base, labels, frames = inflation.base, inflation.labels, inflation.frames
+    if inflation.settings.method == "copy":
+        sizes = 0.0, mean_bytes_of(frames), labels.bytes_per_image(base, frames, [])
+    else:
+        from training.data.inflation.sample import expect  # imports torch, and copies need none
 
-    def warn(sentence: str) -> None:
-        print(f"warning: {sentence}", flush=True)
-        warnings.append(sentence)
-
-    found = expect(inflation.base, inflation.labels, inflation.frames, inflation.settings, warn)
-    return Plan(
-        SCHEMA, inflation.labels.program, VERSION, inflation.base.sha256, inflation.settings.as_text(),
-        found.noise, found.image_bytes, found.label_bytes, [],
-    )  # fmt: skip
+        print(f"{inflation.out}: measuring variants of some frames", flush=True)
+        sizes = expect(base, labels, frames, inflation.settings, warnings.append)
+    return Plan(SCHEMA, labels.program, VERSION, base.sha256, inflation.settings.as_text(), *sizes, shards=[])

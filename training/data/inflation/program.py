@@ -29,6 +29,8 @@ def run(labels: Labels, arguments: Sequence[str]) -> None:
     make_folder(options.out)
     with at_work(options.out, alone=options.phase != "make"), _saying_what_is_left(inflation, options):
         summary = _run(inflation, known, options)
+    for warning in summary["warnings"]:
+        print(f"warning: {warning}")
     print(json.dumps({**summary, "seconds": round(time.monotonic() - started_s, 3)}), flush=True)
 
 
@@ -58,10 +60,7 @@ def _run(inflation: Inflation, known: Plan | None, options: Options) -> dict[str
 
 def _finished(inflation: Inflation, made: Plan, options: Options) -> dict[str, Any]:
     manifest = finish(inflation, made, options.workers, _command(inflation, options))
-    summary = _summary(inflation, manifest, skipped=False)
-    for warning in summary["warnings"]:
-        print(f"warning: {warning}")
-    return summary
+    return _summary(inflation, manifest, skipped=False)
 
 
 def _summary(inflation: Inflation, manifest: Manifest, skipped: bool) -> dict[str, Any]:

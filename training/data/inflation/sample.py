@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training.data.inflation.augment import Augmenter, draw_change
-from training.data.inflation.base import BaseSet, Frame, read_source
+from training.data.inflation.augmented import decode_picture
+from training.data.inflation.base import BaseSet, Frame, mean_bytes_of, read_source
 from training.data.inflation.encode import encode_jpeg, encode_png
 from training.data.inflation.labels import Labels
-from training.data.inflation.pictures import decode_picture
 from training.data.inflation.settings import Settings
 from training.data.inflation.size import settle_noise
 
@@ -17,8 +17,7 @@ _FRAMES = 8
 _MB = 1e6
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """`noise` in grey levels; `image_bytes` and `label_bytes` are means of variants."""
 
     noise: float
@@ -30,11 +29,11 @@ def expect(
     base: BaseSet, labels: Labels, frames: Sequence[Frame], settings: Settings, say: Callable[[str], None]
 ) -> Expected:
     """Settles the noise and measures variants of a few frames. `say` gets a sentence where the size cannot be reached."""
-    if settings.method == "copy":
-        return Expected(0.0, _own_bytes(frames), labels.bytes_per_image(base, frames, []))
     count = min(_FRAMES, len(frames))
     sample = [frames[number * len(frames) // count] for number in range(count)]
-    pictures = [(frame.name, decode_picture(read_source(base, frame.image), frame.image.path)) for frame in sample]
+    pictures = [
+        (frame.name, decode_picture(read_source(base, frame.image), base.root / frame.image.path)) for frame in sample
+    ]
     changes = [draw_change(settings.seed, name, 1, pixels.shape[1], pixels.shape[0]) for name, pixels in pictures]
     label_bytes = labels.bytes_per_image(base, sample, changes)
     noise = 0.0
@@ -51,8 +50,4 @@ def expect(
 
 def _without(frames: Sequence[Frame], mean_bytes: float, factor: int) -> float:
     """The mean size that the other variants must have, where variant 0 is the frame itself."""
-    return (mean_bytes * factor - _own_bytes(frames)) / (factor - 1) if factor > 1 else mean_bytes
-
-
-def _own_bytes(frames: Sequence[Frame]) -> float:
-    return sum(frame.image.stored.bytes for frame in frames) / len(frames)
+    return (mean_bytes * factor - mean_bytes_of(frames)) / (factor - 1) if factor > 1 else mean_bytes
