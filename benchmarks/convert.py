@@ -29,11 +29,11 @@ from pictures import street_scenes
 from PIL import Image
 from pycocotools import mask
 
-from training.data.annotations import NONE, POLYGONS, RLE, annotated
-from training.data.categories import CATEGORIES
-from training.data.cityscapes import Frame, read_splits
+from training.data.conversion.annotations import NONE, POLYGONS, RLE, annotated
+from training.data.conversion.categories import CATEGORIES
+from training.data.conversion.cityscapes import Frame, read_splits
+from training.data.conversion.truth import PER_LABEL, label_of, read_instance_ids
 from training.data.memory import keep_freed_memory
-from training.data.truth import PER_LABEL, label_of, read_instance_ids
 
 PROGRAM = Path(__file__).resolve().parents[1] / "training" / "data" / "convert.py"
 FRAMES_PER_CITY = 200

@@ -27,9 +27,9 @@ from cityscapesscripts.preparation.json2instanceImg import json2instanceImg
 from cityscapesscripts.preparation.json2labelImg import json2labelImg
 from pictures import detection_as_jpeg, for_detection
 
-from training.data.paint import paint
-from training.data.scene import HEIGHT, WIDTH, Thing, whole
-from training.data.shapes import placed
+from training.data.scenes.paint import paint
+from training.data.scenes.scene import HEIGHT, WIDTH, Thing, whole
+from training.data.scenes.shapes import placed
 from training.wire.events import Evaluation, Window, read_events
 
 BATCH = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.index_build import Index
+from training.data.indexing.index_build import Index
 
 
 def document() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from training.data.flat_png import read_flat_png
+from training.data.conversion.flat_png import read_flat_png
 
 NONE, SUB, UP, AVERAGE, PAETH = range(5)
 

@@ -19,8 +19,8 @@ from index_data import Said, as_lists, document, plain, write
 from test_data_programs import convert, summary, tree
 
 from training.common.errors import UserError
-from training.data.index import open_index, write_index
-from training.data.index_places import index_folder
+from training.data.indexing.index import open_index, write_index
+from training.data.indexing.index_places import index_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,7 +156,7 @@ def test_a_damaged_index_is_made_again(annotations: Path, cache: Path, damage: A
 OPEN = """
 import sys
 from pathlib import Path
-from training.data.index import open_index
+from training.data.indexing.index import open_index
 print(len(open_index(Path(sys.argv[1]), lambda line: print(line, flush=True)).image_ids))
 """
 
@@ -260,9 +260,7 @@ def test_a_converted_set_has_an_index_of_each_split_that_opens_at_once(
         assert not said and not cache.exists()
 
 
-def test_converting_again_makes_a_set_whose_index_is_gone(
-    scenes: Path, tmp_path: Path, cache: Path
-) -> None:
+def test_converting_again_makes_a_set_whose_index_is_gone(scenes: Path, tmp_path: Path, cache: Path) -> None:
     out = tmp_path / "out"
     convert(scenes, out)
     whole = tree(out)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from index_data import as_lists, document, plain, write
 
 from training.common.errors import UserError
-from training.data.index import open_index
-from training.data.index_build import build_index
+from training.data.indexing.index import open_index
+from training.data.indexing.index_build import build_index
 
 text = st.text(st.sampled_from('{}[]",:\\ab 0é😀\n\ud800'), max_size=12)
 values = st.recursive(

@@ -10,7 +10,7 @@ import pytest
 from index_data import Said, as_lists, plain
 
 from training.data.errors import DataError
-from training.data.index import open_index
+from training.data.indexing.index import open_index
 from training.data.inflation.coco_join import join_documents
 
 IMAGES = 50

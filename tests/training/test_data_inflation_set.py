@@ -16,7 +16,7 @@ from inflation_data import HEIGHT, MEAN_MB, TRAIN, VAL, WIDTH, command, folders,
 from PIL import Image
 from test_data_programs import tree
 
-from training.data.index import open_index, write_index
+from training.data.indexing.index import open_index, write_index
 from training.data.inflation.layout import shards_of
 from training.data.manifest import read_manifest
 from training.data.verification.run import verify

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from training.data.errors import DataError
-from training.data.json_blocks import Block, Outline, outline
+from training.data.indexing.json_blocks import Block, Outline, outline
 
 
 class Record(msgspec.Struct):

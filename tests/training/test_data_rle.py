@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pycocotools import mask
 
-from training.data.contours import polygons
-from training.data.rle import compressed, id_runs, regions
+from training.data.conversion.contours import polygons
+from training.data.conversion.rle import compressed, id_runs, regions
 
 IMAGES = arrays(
     np.uint16, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.sampled_from([0, 7, 26, 26000, 33001])

@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from training.data.cityscapes import AUTO, INSTANCES, POLYGONS, SPLITS, read_splits, unread_frames
-from training.data.conversion_table import Unread, table, warnings
+from training.data.conversion.cityscapes import AUTO, INSTANCES, POLYGONS, SPLITS, read_splits, unread_frames
+from training.data.conversion.left_out import read_left_out
+from training.data.conversion.table import Unread, table, warnings
 from training.data.errors import DataError, exit_status
-from training.data.left_out import read_left_out
 from training.data.manifest import (
     ANNOTATIONS_FOLDER,
     MANIFEST_FILE,
@@ -59,7 +59,7 @@ def main() -> None:
     skipped = manifest is not None
     if manifest is None:
         # Not at the top: it takes longer to import than a data set that is already there takes to check.
-        from training.data.build import build
+        from training.data.conversion.build import build
 
         manifest = build(source, splits, out, generator, fingerprint, options.segmentation, options.workers)
     else:

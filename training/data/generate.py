@@ -150,7 +150,7 @@ def _remove(frames: set[SceneFrame]) -> None:
 
 def _generate(frames: list[SceneFrame], workers: int) -> None:
     # Not at the top: a set that is already there needs none of it.
-    from training.data.render import render
+    from training.data.scenes.render import render
 
     for folder in {path.parent for frame in frames for path in frame.files}:
         folder.mkdir(parents=True, exist_ok=True)

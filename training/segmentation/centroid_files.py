@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.arrays import ArrayWriter, map_array, save_array
+from training.data.indexing.arrays import ArrayWriter, map_array, save_array
 from training.segmentation.labels import CLASS_NAMES
 from training.wire.schema import read_json, write_json
 

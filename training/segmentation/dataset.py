@@ -24,7 +24,7 @@ from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.pixels import undecodable
 from training.common.reading import Content
-from training.data.arrays import map_array, save_array
+from training.data.indexing.arrays import map_array, save_array
 from training.data.manifest import read_manifest
 from training.segmentation.kept import kept
 from training.wire.schema import read_json, write_json

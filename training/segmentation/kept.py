@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from training.common.errors import UserError
 from training.data.files import building
-from training.data.index_places import cache_entry, room_needed
+from training.data.indexing.index_places import cache_entry, room_needed
 
 T = TypeVar("T")
 

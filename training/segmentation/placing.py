@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from training.data.conversion.truth import draw_label_ids
 from training.data.errors import DataError
 from training.data.files import link_or_copy
 from training.data.manifest import SplitManifest
 from training.data.pictures import picture_size
 from training.data.shards import StoredFile, record_files, stored_file
-from training.data.truth import draw_label_ids
 from training.data.workers import Progress, map_ordered
 from training.segmentation.sources import SourcePair
 

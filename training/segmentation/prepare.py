@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from training.data.cityscapes import LABELS, SPLITS, read_splits
+from training.data.conversion.cityscapes import LABELS, SPLITS, read_splits
 from training.data.errors import DataError, exit_status
 from training.data.files import building, can_link
 from training.data.manifest import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training.data.cityscapes import Frame, Split
+from training.data.conversion.cityscapes import Frame, Split
 from training.segmentation.dataset import PARTS, SegmentationSet
 
 _MASK_END = "_gtFine_labelIds.png"

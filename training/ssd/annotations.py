@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.index import open_index
-from training.data.index_build import Index
+from training.data.indexing.index import open_index
+from training.data.indexing.index_build import Index
 
 
 @dataclass(frozen=True, eq=False)

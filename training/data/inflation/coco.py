@@ -12,7 +12,7 @@ import msgspec
 
 from training.data.errors import DataError
 from training.data.files import make_folder
-from training.data.index_places import index_folder
+from training.data.indexing.index_places import index_folder
 from training.data.inflation.base import TRAIN, BaseSet, Frame, SourceFile, read_source
 from training.data.inflation.boxes import Objects
 from training.data.inflation.coco_join import join_documents

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from training.data.files import atomic, building
-from training.data.index_build import Index, build_part
-from training.data.index_files import IndexWriter
-from training.data.index_places import index_folder
+from training.data.indexing.index_build import Index, build_part
+from training.data.indexing.index_files import IndexWriter
+from training.data.indexing.index_places import index_folder
 from training.data.workers import map_ordered
 
 _BUFFER_BYTES = 1 << 20

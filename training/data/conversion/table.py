@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.data.cityscapes import NOT_OURS, Split
+from training.data.conversion.cityscapes import NOT_OURS, Split
 from training.data.manifest import Manifest
 
 Unread = dict[str, dict[str, list[str]]]  # split, reason, a sentence for each frame

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from training.data.errors import DataError
-from training.data.json_blocks import BLOCK_BYTES, Block, Outline, Record, outline
+from training.data.indexing.json_blocks import BLOCK_BYTES, Block, Outline, Record, outline
 from training.data.workers import map_ordered
 
 _SMALLEST_SIDE_PIXELS = 0.1  # DALI's readers.coco drops smaller boxes (size_threshold)

@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.categories import CATEGORIES
-from training.data.cityscapes import Frame
-from training.data.contours import polygons
+from training.data.conversion.categories import CATEGORIES
+from training.data.conversion.cityscapes import Frame
+from training.data.conversion.contours import polygons
+from training.data.conversion.rle import compressed, id_runs, regions
+from training.data.conversion.truth import PER_LABEL, check_labels, label_of, read_instance_ids
 from training.data.errors import DataError
 from training.data.files import link_or_copy
 from training.data.png import png_size
-from training.data.rle import compressed, id_runs, regions
 from training.data.shards import StoredFile, stored_file
-from training.data.truth import PER_LABEL, check_labels, label_of, read_instance_ids
 
 RLE, POLYGONS, NONE = SEGMENTATIONS = ("rle", "polygons", "none")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from training.data.errors import DataError
 from training.data.files import building
-from training.data.index_build import Index, build_index
-from training.data.index_files import IndexWriter, load_index
-from training.data.index_places import cache_entry, index_folder, room_needed
+from training.data.indexing.index_build import Index, build_index
+from training.data.indexing.index_files import IndexWriter, load_index
+from training.data.indexing.index_places import cache_entry, index_folder, room_needed
 from training.data.manifest import file_sha256
 from training.data.workers import available_cores
 from training.wire.schema import WireError, read_json, write_json

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from training.data.scene import HEIGHT, WIDTH, Thing
+from training.data.scenes.scene import HEIGHT, WIDTH, Thing
 
 # Standard deviation of the noise in 1/100 grey level. They give about 2.7 MB per PNG at level 1; real frames have
 # about as much (2.38 MB per train sample: cityscapes-dataset.com, 7.08 GB for 2,975 images and their labels).

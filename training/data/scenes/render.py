@@ -11,8 +11,8 @@ from cityscapesscripts.preparation.json2instanceImg import json2instanceImg
 from cityscapesscripts.preparation.json2labelImg import json2labelImg
 
 from training.data.files import atomic
-from training.data.paint import paint
-from training.data.scene import HEIGHT, WIDTH, compose
+from training.data.scenes.paint import paint
+from training.data.scenes.scene import HEIGHT, WIDTH, compose
 
 _PNG_LEVEL = 1  # noise hardly compresses better at higher levels, which take three times as long
 _SPLIT_NUMBER = {"train": 0, "val": 1}

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from training.data.annotations import Converted
-from training.data.categories import CATEGORIES
+from training.data.conversion.annotations import Converted
+from training.data.conversion.categories import CATEGORIES
 
 
 class CocoWriter:

@@ -14,8 +14,8 @@ from cityscapesscripts.preparation.json2labelImg import createLabelImage
 from numpy.typing import NDArray
 from PIL import Image
 
+from training.data.conversion.flat_png import read_flat_png
 from training.data.errors import DataError
-from training.data.flat_png import read_flat_png
 
 PER_LABEL = 1000
 

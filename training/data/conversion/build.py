@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from training.data.annotations import Converted, Task, Unusable, convert_frame
-from training.data.categories import CATEGORIES
-from training.data.cityscapes import Split
-from training.data.coco_writer import CocoWriter
+from training.data.conversion.annotations import Converted, Task, Unusable, convert_frame
+from training.data.conversion.categories import CATEGORIES
+from training.data.conversion.cityscapes import Split
+from training.data.conversion.coco_writer import CocoWriter
+from training.data.conversion.left_out import left_out_file, write_left_out
 from training.data.errors import DataError
 from training.data.files import building, can_link
-from training.data.index import write_index
-from training.data.index_places import index_folder
-from training.data.left_out import left_out_file, write_left_out
+from training.data.indexing.index import write_index
+from training.data.indexing.index_places import index_folder
 from training.data.manifest import (
     SCHEMA,
     WORKLOAD,

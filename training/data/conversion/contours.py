@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.rle import Runs
+from training.data.conversion.rle import Runs
 
 Corner = tuple[int, int]  # x, y in px: (0, 0) is the left upper corner of the first pixel
 

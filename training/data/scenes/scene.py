@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from training.data.shapes import Points, blob, dense, placed
+from training.data.scenes.shapes import Points, blob, dense, placed
 
 WIDTH, HEIGHT = 2048, 1024  # px, as Cityscapes
 _CAMERA_M = 1.22

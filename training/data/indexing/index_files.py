@@ -11,8 +11,8 @@ from types import TracebackType
 
 import numpy as np
 
-from training.data.arrays import ArrayWriter, map_array
-from training.data.index_build import Index
+from training.data.indexing.arrays import ArrayWriter, map_array
+from training.data.indexing.index_build import Index
 from training.wire.schema import read_json, write_json
 
 _VERSION = 1  # one more whenever the same annotation file gives another index

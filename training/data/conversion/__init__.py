@@ -1,0 +1,1 @@
+"""Cityscapes to COCO: reads the folders and the truth of frames, writes annotations."""

@@ -1,0 +1,1 @@
+"""COCO annotations as arrays that any number of processes map at once."""

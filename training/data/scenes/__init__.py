@@ -1,0 +1,1 @@
+"""Generated street scenes: composed, painted, written."""
