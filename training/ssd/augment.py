@@ -13,7 +13,9 @@ _OVERLAPS = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9])  # least IoU of the crop wi
 _SIDES = (0.3, 1.0)  # of a crop, as fractions of the image's
 _ASPECTS = (0.5, 2.0)
 _ATTEMPTS = 24  # after that many, no crop: one image in about 1,000
+_ATTEMPTS_AT_ONCE = 6  # most images need no more
 _NUMBERS_PER_ATTEMPT = 5
+_WHOLE = (0.0, 0.0, 1.0, 1.0)
 _FLIP, _HUE, _SATURATION, _BRIGHTNESS, _CONTRAST, _CROP = range(6)
 NUMBERS = _CROP + _ATTEMPTS * _NUMBERS_PER_ATTEMPT
 
@@ -62,14 +64,28 @@ def augment(uniforms: NDArray[np.float64], boxes: list[Floats], labels: list[NDA
 
 def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
     """(B, 4): the first of each image's attempts that keeps a box's centre and overlaps every box as much as drawn."""
-    images = len(boxes)
-    option, width, height, left, top = np.moveaxis(uniforms.reshape(images, _ATTEMPTS, _NUMBERS_PER_ATTEMPT), 2, 0)
+    numbers = uniforms.reshape(len(boxes), _ATTEMPTS, _NUMBERS_PER_ATTEMPT)
+    found = np.tile(_WHOLE, (len(boxes), 1)).astype(np.float32)
+    left = np.arange(len(boxes))
+    for first in range(0, _ATTEMPTS, _ATTEMPTS_AT_ONCE):
+        windows, good = _attempts(numbers[left, first : first + _ATTEMPTS_AT_ONCE], [boxes[image] for image in left])
+        hit = good.any(axis=1)
+        found[left[hit]] = windows[hit, good[hit].argmax(axis=1)]
+        left = left[~hit]
+        if not left.size:
+            break
+    return found
+
+
+def _attempts(numbers: NDArray[np.float64], boxes: list[Floats]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The windows (images, attempts, 4) that (images, attempts, 5) uniforms stand for, and which of them will do."""
+    option, width, height, left, top = np.moveaxis(numbers, 2, 0)
     choice = (option * (len(_OVERLAPS) + 1)).astype(np.int64)
     whole = choice == len(_OVERLAPS)
     width, height = _scaled(width, *_SIDES), _scaled(height, *_SIDES)
     left, top = left * (1 - width), top * (1 - height)
     windows = np.stack((left, top, left + width, top + height), axis=2)
-    windows[whole] = (0, 0, 1, 1)
+    windows[whole] = _WHOLE
 
     image = _image_of(boxes)
     starts = np.flatnonzero(np.diff(image, prepend=-1))
@@ -78,10 +94,7 @@ def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
     enough = np.logical_and.reduceat(overlaps, starts, axis=0)
     some = np.logical_or.reduceat(_centres_inside(each_box, windows[image]), starts, axis=0)
     aspect = width / height
-    good = whole | (enough & some & (aspect >= _ASPECTS[0]) & (aspect <= _ASPECTS[1]))
-    found = windows[np.arange(images), good.argmax(axis=1)]
-    found[~good.any(axis=1)] = (0, 0, 1, 1)
-    return found.astype(np.float32)
+    return windows, whole | (enough & some & (aspect >= _ASPECTS[0]) & (aspect <= _ASPECTS[1]))
 
 
 def _image_of(boxes: list[Floats]) -> NDArray[np.int64]:
