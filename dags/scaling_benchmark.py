@@ -32,8 +32,8 @@ from training.wire.names import TrialKey
 
 
 def trial(key: TrialKey) -> TaskGroup:
-    slot = {"round_": key.round, "workload": key.workload, "nodes": key.nodes, "cache_mode": key.cache_mode}
-    with TaskGroup(f"r{key.round}_{key.workload}_n{key.nodes}_{key.cache_mode}", tooltip=str(key)) as group:
+    slot = {"round_": key.round, "workload": key.workload, "nodes": key.count, "cache_mode": key.cache_mode}
+    with TaskGroup(f"r{key.round}_{key.workload}_n{key.count}_{key.cache_mode}", tooltip=str(key)) as group:
         chain(
             GateOperator(task_id="gate", trigger_rule=TriggerRule.ALL_DONE, **slot),
             EmptyCachesOperator(task_id="empty_caches", **slot),

@@ -19,7 +19,7 @@ from scaleout.config import files
 from scaleout.local.cluster import LocalCluster
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-RUN_LIMIT_S = 280
+RUN_LIMIT_S = 420
 
 
 @dataclass

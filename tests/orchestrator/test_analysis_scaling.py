@@ -107,3 +107,23 @@ def test_what_is_not_compared_keeps_its_own_figures_and_reasons() -> None:
     found = with_scaling([row(2, 190.0, reasons={"train_s": "short"})], keys(1, 2))[0]
     assert found.images_per_s == 190.0
     assert found.reasons["train_s"] == "short"
+
+
+def on_gpus(count: int, rate: float, step_s: float, waiting_s: float) -> Row:
+    key = TrialKey(1, "ssd", count, "warm", "gpus")
+    changes = {"axis": "gpus", "ranks": count, "gpus": count, "cache_mode": "warm", "cache_state": "warm"}
+    parts = {"step_s": step_s, "waiting_per_step_s": waiting_s}
+    return row(1, rate, **changes, **parts).model_copy(update={"trial": key.folder(1)})
+
+
+def test_gpus_of_one_host_are_counted_and_a_step_is_split_by_the_single_gpu() -> None:
+    asked = [TrialKey(1, "ssd", count, "warm", "gpus") for count in (1, 4)]
+    one, four = with_scaling([on_gpus(1, 100.0, 0.16, 0.01), on_gpus(4, 360.0, 0.18, 0.01)], asked)
+    assert (four.speedup, four.scaling_base_count, four.scaling_base_nodes) == (3.6, 1, None)
+    assert four.scaling_efficiency == pytest.approx(0.9)
+    assert four.compute_per_step_s == one.compute_per_step_s == pytest.approx(0.15)
+    assert four.communication_per_step_s == pytest.approx(0.02) and one.communication_per_step_s == 0.0
+    assert four.reasons["scaling_base_nodes"] == "what is counted is gpus"
+    (alone,) = with_scaling([on_gpus(4, 360.0, 0.18, 0.01)], asked[1:])
+    assert alone.communication_per_step_s is None
+    assert alone.reasons["communication_per_step_s"] == "not told apart: no single rank was measured in this round"

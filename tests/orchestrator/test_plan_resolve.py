@@ -307,7 +307,7 @@ def test_a_plan_survives_the_way_through_its_file() -> None:
 def test_a_slot_finds_its_trial_or_none() -> None:
     sweep = sweep_of({"nodes": [2], "workloads": ["ssd"]})
     found = {key: sweep.trial(key) for key in trial_slots(cluster())}
-    assert [(key.workload, key.nodes) for key, trial in found.items() if trial] == [("ssd", 2)]
+    assert [(key.workload, key.count) for key, trial in found.items() if trial] == [("ssd", 2)]
     assert all(trial is None or trial.key == key for key, trial in found.items())
 
 

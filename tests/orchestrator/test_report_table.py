@@ -8,7 +8,7 @@ import pytest
 
 from scaleout.analysis.row import Row
 from scaleout.report.plot import scaling_svg
-from scaleout.report.table import HEADINGS, cells, notes, text_table
+from scaleout.report.table import cells, headings, notes, text_table
 
 
 def row(**changes: Any) -> Row:
@@ -46,6 +46,7 @@ def shown(found: Row) -> dict[str, str]:
     return dict(zip(HEADINGS, cells(found), strict=True))
 
 
+HEADINGS = headings("nodes")
 FAILED = {name: None for name, field in Row.model_fields.items() if field.default is None and not field.is_required()}
 
 

@@ -72,6 +72,9 @@ def test_a_trials_folder_name_gives_its_key_and_try_back(key: TrialKey, attempt:
 def test_a_trials_folder_is_named_as_the_documentation_says() -> None:
     assert TrialKey(1, "ssd", 2, "cold").folder(1) == "ssd-n2-cold-r1-t1"
     assert str(TrialKey(1, "ssd", 2, "cold")) == "ssd on 2 nodes, cold, round 1"
+    assert TrialKey(1, "ssd", 8, "warm", "gpus").folder(1) == "ssd-g8-warm-r1-t1"
+    assert TrialKey.parse("ssd-p2-warm-r1-t3") == (TrialKey(1, "ssd", 2, "warm", "processes"), 3)
+    assert str(TrialKey(1, "ssd", 8, "warm", "gpus")) == "ssd on 8 GPUs, warm, round 1"
     assert str(TrialKey(3, "ssd", 1, "warm")) == "ssd on 1 node, warm, round 3"
 
 

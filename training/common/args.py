@@ -13,6 +13,7 @@ from training.common.errors import UserError
 
 PRECISIONS = ("auto", "fp32", "tf32", "bf16", "fp16")
 DDPS = ("auto", "torch", "apex")
+COMPRESSIONS = ("none", "bf16")
 BACKENDS = ("auto", "gloo", "nccl")
 LOADERS = ("dali", "torch", "synthetic")
 DATA_LAYOUTS = ("channels_last", "channels_first")
@@ -39,6 +40,9 @@ class CommonOptions:
     allow_tf32: bool
     ddp: str
     backend: str
+    ddp_bucket_mb: float | None
+    ddp_static_graph: bool
+    ddp_compress: str
     cuda: bool
     data_layout: str | None
     compile_mode: str | None
@@ -68,6 +72,18 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-tf32", action=argparse.BooleanOptionalAction, default=True, help="for what stays in single precision"
     )
     how.add_argument("--ddp", choices=DDPS, default="auto", help="auto: apex where it has one, else torch")
+    how.add_argument(
+        "--ddp-bucket-mb",
+        type=positive_float,
+        help="MiB of gradients that torch's DDP reduces at once (torch's default: 25)",
+    )
+    how.add_argument("--ddp-static-graph", action="store_true", help="tell torch's DDP that all steps are alike")
+    how.add_argument(
+        "--ddp-compress",
+        choices=COMPRESSIONS,
+        default="none",
+        help="exchange gradients in bf16: half the bytes, coarser",
+    )
     how.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: nccl on GPU, gloo on CPU")
     how.add_argument("--no-cuda", action="store_true", help="run on the CPU")
     how.add_argument("--data-layout", choices=DATA_LAYOUTS, help="default: channels_last on GPU, channels_first on CPU")
@@ -124,6 +140,9 @@ def common_options(found: argparse.Namespace) -> CommonOptions:
         allow_tf32=found.allow_tf32,
         ddp=found.ddp,
         backend=found.backend,
+        ddp_bucket_mb=found.ddp_bucket_mb,
+        ddp_static_graph=found.ddp_static_graph,
+        ddp_compress=found.ddp_compress,
         cuda=not found.no_cuda,
         data_layout=found.data_layout,
         compile_mode=found.compile,

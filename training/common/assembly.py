@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from training.common import compiler
 from training.common.args import NOT_COMPILED, CommonOptions
 from training.common.checkpointing import recompute_blocks
-from training.common.ddp import Wrapped, wrap
+from training.common.ddp import Settings, Wrapped, wrap
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.graph import StepGraph
@@ -39,6 +39,10 @@ class Assembly:
     layout: torch.memory_format
     wrapped: Wrapped
     how: str
+
+
+def _settings(options: CommonOptions) -> Settings:
+    return Settings(options.ddp_bucket_mb, options.ddp_static_graph, options.ddp_compress)
 
 
 def memory_layout(asked: str | None, device: torch.device) -> torch.memory_format:
@@ -75,7 +79,7 @@ def assemble(
     # DDP gets a model that is compiled already: only then torch cuts that at the buckets of gradients
     compiled_model = torch.compile(model, mode=mode, dynamic=False) if mode else model
     with torch.cuda.stream(graph.stream if graph else None):
-        wrapped = wrap(compiled_model, gang, options.ddp)
+        wrapped = wrap(compiled_model, gang, options.ddp, _settings(options))
     if graph and wrapped.ddp == "apex":
         raise UserError("--cuda-graph: apex's DDP cannot be captured; give --ddp torch")
 

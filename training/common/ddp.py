@@ -8,6 +8,7 @@ import inspect
 from dataclasses import dataclass
 
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from training.common.errors import UserError
@@ -27,11 +28,34 @@ class Wrapped:
     reason: str
 
 
-def wrap(model: nn.Module, gang: Gang, choice: str) -> Wrapped:
+@dataclass(frozen=True)
+class Settings:
+    """Of torch's DDP. `bucket_mb` (MiB of gradients that are reduced at once) None: torch's own choice."""
+
+    bucket_mb: float | None = None
+    static_graph: bool = False
+    compress: str = "none"
+
+    def flags(self) -> list[str]:
+        """The flags that were given."""
+        given = {
+            "--ddp-bucket-mb": self.bucket_mb is not None,
+            "--ddp-static-graph": self.static_graph,
+            "--ddp-compress": self.compress != "none",
+        }
+        return [flag for flag, is_given in given.items() if is_given]
+
+
+def wrap(model: nn.Module, gang: Gang, choice: str, settings: Settings | None = None) -> Wrapped:
     """Wraps `model` as `choice` (auto, torch, apex) says; one process needs no wrapping.
 
-    As apex's does, torch's then leaves batch-norm statistics to each rank.
+    As apex's does, torch's then leaves batch-norm statistics to each rank. Settings are for torch's: auto then means torch.
     """
+    settings = settings or Settings()
+    if settings.flags():
+        if choice == "apex":
+            raise UserError(f"--ddp apex has no {', '.join(settings.flags())}; give --ddp torch")
+        choice = "torch"
     if choice == "apex" and gang.device.type == "cpu":
         raise UserError("--ddp apex needs GPUs; on the CPU use --ddp torch")
     apex, why_not = (None, "not asked for") if choice == "torch" or gang.device.type == "cpu" else find_apex()
@@ -43,7 +67,17 @@ def wrap(model: nn.Module, gang: Gang, choice: str) -> Wrapped:
         return Wrapped(apex(model), "apex", "apex.parallel is installed")
     devices = [gang.device.index] if gang.device.type == "cuda" else None
     buffers_stay = {_BUFFER_SWITCH: False}
-    wrapped = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True, **buffers_stay)
+    bucket = {} if settings.bucket_mb is None else {"bucket_cap_mb": settings.bucket_mb}
+    wrapped = DistributedDataParallel(
+        model,
+        device_ids=devices,
+        gradient_as_bucket_view=True,
+        static_graph=settings.static_graph,
+        **bucket,
+        **buffers_stay,
+    )
+    if settings.compress == "bf16":
+        wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
     reason = "as asked" if choice == "torch" else "apex is not used on the CPU" if devices is None else why_not
     return Wrapped(wrapped, "torch", reason)
 

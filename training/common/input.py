@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -36,12 +37,15 @@ def open_loader(
     torch_load: Callable[[], Any],
     dali_graph: Callable[[], Any],
 ) -> Loader:
-    """`torch_load` makes TorchLoader's load, `dali_graph` DaliLoader's graph.
+    """`torch_load` makes TorchLoader's load, `dali_graph` DaliLoader's graph. Synthetic batches come from no data set, so a
+    training of so many steps or seconds makes one pass of them, however small the data set is.
 
     DALI and the torch loader are imported where they are used: each can do without the other.
     """
     if place.synthetic:
-        return SyntheticLoader(synthetic, sampler.steps_per_pass)
+        options = place.options
+        bounded = options.steps is not None or options.seconds is not None
+        return SyntheticLoader(synthetic, sys.maxsize if bounded else sampler.steps_per_pass)
     if place.options.loader == "torch":
         from training.common.torch_loader import TorchLoader
 

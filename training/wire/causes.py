@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from training.wire.job import ExitStatus
+
 _NOTICED = re.compile(
     r"connection (was )?(closed|reset|refused)|closed by (remote )?peer|broken pipe|socket (timeout|closed)|"
     r"remote process exited|unhandled system error|watchdog caught|timed out (waiting|after)|SIGABRT|SIGTERM",
@@ -24,3 +26,12 @@ def doubt(error: str) -> int:
     if error == UNKNOWN_END:
         return 1
     return 2 if _NOTICED.search(error) else 0
+
+
+def told(status: ExitStatus) -> str:
+    """How a part that did not succeed ended, in the words of its rank where one told an error, with the end of its log."""
+    tail = "; the end of its log:\n" + "\n".join(f"    {line}" for line in status.log_tail) if status.log_tail else ""
+    if status.rank_error is not None:
+        error = status.rank_error
+        return f"{status.node}: rank {error.rank}: {error.error} ({status.state}: {status.reason}){tail}"
+    return f"{status.node}: {status.state}: {status.reason}{tail}"

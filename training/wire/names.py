@@ -11,10 +11,13 @@ from training.wire.schema import WireError
 
 CacheMode = Literal["cold", "warm"]
 CACHE_MODES: tuple[CacheMode, ...] = ("cold", "warm")
+# What a sweep counts: the nodes of a cluster, or what one host has.
+Axis = Literal["nodes", "gpus", "processes"]
+_LETTERS: dict[str, Axis] = {"n": "nodes", "g": "gpus", "p": "processes"}
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _KEY = re.compile(
-    r"(?P<workload>[a-z][a-z0-9_]*)-n(?P<nodes>[1-9][0-9]*)-(?P<cache_mode>cold|warm)"
+    r"(?P<workload>[a-z][a-z0-9_]*)-(?P<axis>[ngp])(?P<count>[1-9][0-9]*)-(?P<cache_mode>cold|warm)"
     r"-r(?P<round>[1-9][0-9]*)-t(?P<attempt>[1-9][0-9]*)"
 )
 _SLUG_LENGTH = 100
@@ -35,20 +38,28 @@ def slug(run_id: str) -> str:
     return f"{safe[: _SLUG_LENGTH - 9]}-{digest}"
 
 
+def counted(axis: Axis, count: int) -> str:
+    """`1 node`, `4 GPUs`, `2 processes`."""
+    one, more = {"nodes": ("node", "nodes"), "gpus": ("GPU", "GPUs"), "processes": ("process", "processes")}[axis]
+    return f"{count} {one if count == 1 else more}"
+
+
 @dataclass(frozen=True, order=True)
 class TrialKey:
-    """One trial of a sweep: round (from 1), workload, node count, cache mode asked for."""
+    """One trial of a sweep: round (from 1), workload, how many of the axis, cache mode asked for."""
 
     round: int
     workload: str
-    nodes: int
+    count: int
     cache_mode: CacheMode
+    axis: Axis = "nodes"
 
     def folder(self, attempt: int) -> str:
-        """`ssd-n2-cold-r1-t1`: the trial's folder for its `attempt`-th try (from 1)."""
-        name = f"{self.workload}-n{self.nodes}-{self.cache_mode}-r{self.round}-t{attempt}"
+        """`ssd-n2-cold-r1-t1`: the trial's folder for its `attempt`-th try (from 1); `g` and `p` for GPUs and processes."""
+        letter = next(letter for letter, axis in _LETTERS.items() if axis == self.axis)
+        name = f"{self.workload}-{letter}{self.count}-{self.cache_mode}-r{self.round}-t{attempt}"
         if not _KEY.fullmatch(name):
-            raise WireError(f"{name!r} is not a trial folder: <workload>-n<nodes>-<cache>-r<round>-t<try>")
+            raise WireError(_no_trial_folder(name))
         return name
 
     @classmethod
@@ -56,10 +67,14 @@ class TrialKey:
         """The key and the try of a folder's name. Raises WireError."""
         match = _KEY.fullmatch(folder)
         if not match:
-            raise WireError(f"{folder!r} is not a trial folder: <workload>-n<nodes>-<cache>-r<round>-t<try>")
+            raise WireError(_no_trial_folder(folder))
         cache_mode: CacheMode = "cold" if match["cache_mode"] == "cold" else "warm"
-        key = cls(int(match["round"]), match["workload"], int(match["nodes"]), cache_mode)
+        key = cls(int(match["round"]), match["workload"], int(match["count"]), cache_mode, _LETTERS[match["axis"]])
         return key, int(match["attempt"])
 
     def __str__(self) -> str:
-        return f"{self.workload} on {self.nodes} node{'s' * (self.nodes > 1)}, {self.cache_mode}, round {self.round}"
+        return f"{self.workload} on {counted(self.axis, self.count)}, {self.cache_mode}, round {self.round}"
+
+
+def _no_trial_folder(name: str) -> str:
+    return f"{name!r} is not a trial folder: <workload>-n<nodes>-<cache>-r<round>-t<try>"

@@ -53,6 +53,7 @@ class Rates:
     """
 
     passes: list[Pass]
+    steps: int
     images: int
     window_s: float
     synthetic_images_per_s: float | None
@@ -108,6 +109,7 @@ def rates(events: Events) -> Rates:
     }
     return Rates(
         passes=_passes(events, windows),
+        steps=max(stop.steps for stop in stops.values()),
         images=sum(stop.images for stop in stops.values()),
         window_s=max(stop.seconds for stop in stops.values()),
         synthetic_images_per_s=_synthetic_rate(events),

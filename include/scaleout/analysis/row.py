@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from scaleout.config.model import Model
-from training.wire.names import TrialKey
+from training.wire.names import Axis, TrialKey
 
 
 class Row(Model):
@@ -15,10 +15,15 @@ class Row(Model):
     ranks; `_per_gpu` is null on CPU, where ranks stand in for GPUs. `host_data_wait_s` and `gpu_idle_s` are means over
     ranks, over `window_s`. `required_bytes_per_s` is images/s times mean bytes per image and label;
     `measured_read_bytes_per_s` comes from counters. `notes` say what befell the trial's launch.
+
+    `axis` is what the sweep counts; `scaling_base_nodes` is null where it is not nodes. `step_s` is the slowest rank's wall
+    time per step. It is made of `waiting_per_step_s` (between steps: of the GPU by its own events, of the host for data on
+    CPUs; means over ranks), compute, and communication that compute did not hide.
     """
 
     trial: str
     workload: str
+    axis: Axis = "nodes"
     nodes: int
     ranks: int
     gpus: int
@@ -42,6 +47,7 @@ class Row(Model):
     speedup: float | None = None
     scaling_efficiency: float | None = None
     scaling_base_nodes: int | None = None
+    scaling_base_count: int | None = None
     epochs: list[dict[str, Any]] = []
     start_up_s: float | None = None
     time_to_first_batch_s: float | None = None
@@ -50,6 +56,12 @@ class Row(Model):
     projection_basis: str | None = None
     host_data_wait_s: float | None = None
     gpu_idle_s: float | None = None
+    loader: str | None = None
+    ddp: str | None = None
+    step_s: float | None = None
+    compute_per_step_s: float | None = None
+    communication_per_step_s: float | None = None
+    waiting_per_step_s: float | None = None
     mean_image_bytes: float | None = None
     required_bytes_per_s: float | None = None
     measured_read_bytes_per_s: float | None = None
@@ -74,3 +86,10 @@ class Row(Model):
     @property
     def key(self) -> TrialKey:
         return TrialKey.parse(self.trial)[0]
+
+    @property
+    def busy_per_step_s(self) -> float | None:
+        """Compute and communication of a step, together."""
+        if self.step_s is None or self.waiting_per_step_s is None:
+            return None
+        return self.step_s - self.waiting_per_step_s

@@ -15,7 +15,10 @@ from training.wire.events import RunStart
 from training.wire.telemetry import TelemetrySample
 
 NO_GPU = "the trial ran on CPUs"
-ADDED_BY_SCALING = {"speedup", "scaling_efficiency", "scaling_base_nodes"}
+ADDED_BY_SCALING = {
+    "speedup", "scaling_efficiency", "scaling_base_nodes", "scaling_base_count", "compute_per_step_s",
+    "communication_per_step_s",
+}  # fmt: skip
 FIGURES = [name for name, field in Row.model_fields.items() if field.default is None and name not in ADDED_BY_SCALING]
 
 
@@ -56,6 +59,7 @@ def _base(remains: Remains) -> dict[str, Any]:
     return {
         "trial": remains.folder,
         "workload": trial.workload,
+        "axis": trial.axis,
         "nodes": trial.nodes,
         "ranks": trial.ranks,
         "gpus": trial.ranks if on_gpu else 0,
@@ -66,7 +70,7 @@ def _base(remains: Remains) -> dict[str, Any]:
         "length": trial.length.model_dump(exclude_none=True),
         "overrides": {**trial.overrides, **_data_override(remains.workload, starts)},
         "nodes_used": trial.node_names,
-        "co_located": len(set(boots)) < len(boots),
+        "co_located": len(set(boots)) < len(boots) or (trial.axis == "processes" and trial.ranks > 1),
         "commands": dict(remains.commands),
         "notes": list(remains.notes),
         "provenance": dict(remains.provenance),
@@ -108,6 +112,7 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
     values = {
         **_rate_values(clocks, trial.ranks, base["gpus"], reasons),
         **_time_values(clocks, trial, remains.workload, start, reasons),
+        **_step_values(clocks, base["gpus"], reasons),
         **_storage_values(clocks, start, reasons),
         **_utilisation_values(clocks, remains, base["gpus"], reasons),
     }
@@ -124,6 +129,8 @@ def _measured(remains: Remains, base: dict[str, Any]) -> Row:
         **base,
         **values,
         model=start.model,
+        loader=start.loader,
+        ddp=start.ddp,
         status="succeeded",
         cache_state=verdict.state,
         reasons=reasons,
@@ -194,6 +201,17 @@ def _time_values(
         f"{'a measured later-pass rate' if later else 'the first-pass rate, since no later pass was measured'}"
     )
     return values
+
+
+def _step_values(clocks: Rates, gpus: int, reasons: dict[str, str]) -> dict[str, Any]:
+    """On a GPU the host waits while the GPU computes, so only the GPU's own gaps are waiting."""
+    waiting_s = clocks.gpu_idle_s if gpus else clocks.host_data_wait_s
+    if waiting_s is None:
+        reasons["waiting_per_step_s"] = "no CUDA event timed the gaps between the steps"
+    return {
+        "step_s": clocks.window_s / clocks.steps,
+        "waiting_per_step_s": None if waiting_s is None else waiting_s / clocks.steps,
+    }
 
 
 def _storage_values(clocks: Rates, start: RunStart, reasons: dict[str, str]) -> dict[str, Any]:

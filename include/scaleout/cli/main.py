@@ -1,4 +1,4 @@
-"""The command line: `scaleout cluster|stack|demo|show|plan|data|lock|processes`."""
+"""The command line: `scaleout cluster|stack|demo|one-host|show|plan|data|lock|processes`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from scaleout import settings
-from scaleout.cli import data, stack
+from scaleout.cli import data, one_host, stack
 from scaleout.cli import demo as demonstration
 from scaleout.cli.conf import Conf, form_of
 from scaleout.cli.fleet import Answers, lock_holders, lock_taken_away, marked_processes
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 cluster_app = typer.Typer(help="The small cluster of SSH hosts on this machine.", no_args_is_help=True)
 lock_app = typer.Typer(help="The lock that a sweep holds on the nodes.", no_args_is_help=True)
+app.command("one-host")(one_host.one_host)
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(stack.app, name="stack")
 app.add_typer(data.app, name="data")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterError, croniter
-
 
 def valid_cron(expression: str) -> str:
     """Raises ValueError unless it has five fields and a time that comes."""
+    from croniter import CroniterError, croniter  # not above: a sweep of one host does without
+
     try:
         if len(expression.split()) != 5:
             raise ValueError

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from scaleout.config import files
 from scaleout.config.cluster import Cluster
-from scaleout.config.form import Choices, Form, Length, Preset, length_text
+from scaleout.config.form import Choices, Form, Length, length_text
 from scaleout.config.workload import Workload
 from scaleout.errors import PlanError
 from scaleout.plan.dataset import factor_of, variants
@@ -31,7 +32,7 @@ def resolve(
     preset = files.load_preset(form.preset)
     known = files.names("workloads")
     names = sorted(_chosen(form, preset, "workloads", known))
-    _check_names("workload", names, known)
+    check_names("workload", names, known)
     workloads = {name: files.load_workload(name) for name in names}
     counts = sorted(_chosen(form, preset, "nodes", cluster.counts()))
     _check_counts(counts, cluster)
@@ -40,7 +41,7 @@ def resolve(
     cache_modes = _chosen(form, preset, "cache_modes", ["cold"])
     factors = {name: factor_of(form, preset, cluster, workload) for name, workload in workloads.items()}
     trials = [
-        _trial(form, preset, cluster, workload, factors[workload.name], round_, nodes, cache_mode)
+        trial_of(form, preset, cluster, workload, factors[workload.name], round_, nodes, cache_mode)
         for round_ in range(1, rounds + 1)
         for workload in workloads.values()
         for nodes in counts
@@ -77,16 +78,18 @@ def most_rounds() -> int:
     return max((files.load_preset(name).rounds or 1 for name in files.names("presets")), default=1)
 
 
-def _trial(
+def trial_of(
     form: Form,
-    preset: Preset,
+    preset: Choices,
     cluster: Cluster,
     workload: Workload,
     factor: int,
     round_: int,
     nodes: int,
     cache_mode: Any,
+    flags: Sequence[str] = (),
 ) -> Trial:
+    """One trial; `flags` are given to the program after the workload's own arguments. Raises PlanError."""
     per_node = _chosen(form, preset, "processes_per_node", cluster.processes_per_node)
     if cluster.device == "cuda" and per_node > cluster.processes_per_node:
         raise PlanError(
@@ -103,7 +106,7 @@ def _trial(
         )
     warmup, synthetic = _chosen(form, preset, "warmup_steps", 20), _chosen(form, preset, "synthetic_steps", 50)
     rate = workload.expected_images_per_s_per_rank[cluster.device]
-    arguments = workload.arguments_on(cluster.device)
+    arguments = [*workload.arguments_on(cluster.device), *flags]
     overrides = {
         **_argument_overrides(arguments, workload.arguments),
         "batch per GPU": (batch, workload.batch_per_gpu),
@@ -176,12 +179,13 @@ def _chosen(form: Choices, preset: Choices, key: str, otherwise: Any) -> Any:
     return otherwise
 
 
-def _check_names(what: str, asked: list[str], known: list[str]) -> None:
+def check_names(what: str, asked: list[str], known: list[str], where: str = "trigger form") -> None:
+    """Raises PlanError."""
     for name in asked:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            raise PlanError(f"trigger form: no {what} named {name!r}; {hint}")
+            raise PlanError(f"{where}: no {what} named {name!r}; {hint}")
 
 
 def _check_rounds(rounds: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scaleout.errors import GangError, NodeError, SupersededError
 from scaleout.remote.part import Part
-from training.wire.causes import doubt
+from training.wire.causes import doubt, told
 from training.wire.job import ExitStatus, RankProgress
 
 
@@ -52,13 +52,12 @@ def _failure(part: Part, task: asyncio.Task[ExitStatus]) -> _Failure | None:
 
 def _of_status(status: ExitStatus, clock_ahead_s: float) -> _Failure:
     """A node whose disk is full did not merely notice, whatever its ranks had room to say."""
-    tail = "; the end of its log:\n" + "\n".join(f"    {line}" for line in status.log_tail) if status.log_tail else ""
     error, was_stopped = status.rank_error, status.state == "stopped" and not status.disk_full
     if error is not None:
-        sentence = f"{status.node}: rank {error.rank}: {error.error} ({status.state}: {status.reason}){tail}"
-        return _Failure(False, 0 if status.disk_full else doubt(error.error), error.t_wall_s - clock_ahead_s, sentence)
-    sentence = f"{status.node}: {status.state}: {status.reason}{tail}"
-    return _Failure(was_stopped, 0, status.ended_wall_s - clock_ahead_s, sentence)
+        return _Failure(
+            False, 0 if status.disk_full else doubt(error.error), error.t_wall_s - clock_ahead_s, told(status)
+        )
+    return _Failure(was_stopped, 0, status.ended_wall_s - clock_ahead_s, told(status))
 
 
 def _stalled(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangError | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scaleout.config.form import length_text
 from scaleout.report.plot import scaling_svg
-from scaleout.report.table import HEADINGS, cells, dataset_text, notes
+from scaleout.report.table import cells, dataset_text, headings, notes
 from scaleout.results.compile import Results
 from scaleout.results.store import SweepStore, write_text
 
@@ -27,7 +27,7 @@ def write_report(store: SweepStore, results: Results) -> Path:
         sweep=results.sweep,
         rows=results.rows,
         missing=results.missing,
-        headings=HEADINGS,
+        headings=headings(results.sweep.axis),
         cells=cells,
         dataset_text=dataset_text,
         notes=notes(results.rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def scaling_svg(rows: Sequence[Row]) -> str | None:
-    """A plot per workload, side by side, as their rates are far apart; None when no row has a rate.
+    """A plot per workload, side by side, as their rates are far apart; None when no row has a rate, or there is no matplotlib.
 
-    One line per cache mode (medians over rounds, every round a dot), linear scaling dashed.
+    One line per cache mode, on one host per loader (medians over rounds, every round a dot), linear scaling dashed.
     """
+    if importlib.util.find_spec("matplotlib") is None:  # a machine that only trains
+        return None
     from matplotlib.figure import Figure
 
     measured = [row for row in rows if row.images_per_s is not None]
@@ -38,15 +41,17 @@ def _draw(axes: Axes, rows: Sequence[Row]) -> None:
     series: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.images_per_s is not None:
-            series[row.cache_mode][row.ranks].append(row.images_per_s)
-    for cache_mode, points in sorted(series.items()):
+            series[row.cache_mode if row.axis == "nodes" else row.loader or "measured"][row.ranks].append(
+                row.images_per_s
+            )
+    for name, points in sorted(series.items()):
         ranks = sorted(points)
         medians = [_median(points[n]) for n in ranks]
-        (line,) = axes.plot(ranks, medians, marker="o", label=cache_mode)
+        (line,) = axes.plot(ranks, medians, marker="o", label=name)
         for n in ranks:
             axes.plot([n] * len(points[n]), points[n], ".", color=line.get_color(), alpha=0.5)
         linear = [medians[0] * n / ranks[0] for n in ranks]
-        axes.plot(ranks, linear, "--", color=line.get_color(), alpha=0.5, linewidth=1, label=f"{cache_mode}, linear")
+        axes.plot(ranks, linear, "--", color=line.get_color(), alpha=0.5, linewidth=1, label=f"{name}, linear")
     axes.set_title(rows[0].workload)
     axes.set_xlabel("GPUs" if all(row.gpus for row in rows) else "ranks (on CPU)")
     axes.set_ylabel("images/s")

@@ -2,52 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
 
 from scaleout.analysis.row import Row
+from training.wire.names import Axis
 
 DASH = "–"
 MB = 10**6
 
-HEADINGS = (
-    "workload", "nodes", "ranks", "round", "cache", "batch/GPU", "images/s", "per rank", "speed-up", "efficiency",
-    "of synthetic", "first batch s", "data wait", "needs MB/s", "read MB/s", "status",
-)  # fmt: skip
+LEFT = ("workload", "cache", "loader", "status")
+CO_LOCATED = {
+    "nodes": "Nodes of a trial shared one machine (same boot id): their scaling efficiency is not meaningful.",
+    "processes": "Processes of a trial shared the cores of one machine: their scaling efficiency is not meaningful.",
+}
+
+
+def headings(axis: Axis) -> list[str]:
+    """The columns of a sweep's table, by what it counts."""
+    return list(_ON_NODES if axis == "nodes" else _on_one_host(axis))
 
 
 def cells(row: Row) -> list[str]:
-    """The texts of a row, under HEADINGS."""
-    return [
-        row.workload,
-        str(row.nodes),
-        str(row.ranks),
-        str(row.round),
-        row.cache_state if row.cache_state == row.cache_mode else f"{row.cache_mode}? {row.cache_state}",
-        str(row.batch_per_gpu),
-        number(row.images_per_s, 3),
-        number(row.images_per_s_per_rank, 3),
-        number(row.speedup, 2),
-        efficiency(row),
-        percent(row.utilisation),
-        number(row.time_to_first_batch_s, 2),
-        percent(row.host_data_wait_s / row.window_s if row.host_data_wait_s is not None and row.window_s else None),
-        number(row.required_bytes_per_s / MB if row.required_bytes_per_s is not None else None, 2),
-        number(row.measured_read_bytes_per_s / MB if row.measured_read_bytes_per_s is not None else None, 2),
-        row.status,
-    ]
+    """The texts of a row, under the headings of its axis."""
+    return [text(row) for text in (_ON_NODES if row.axis == "nodes" else _on_one_host(row.axis)).values()]
+
+
+def _cache(row: Row) -> str:
+    return row.cache_state if row.cache_state == row.cache_mode else f"{row.cache_mode}? {row.cache_state}"
+
+
+def _data_wait(row: Row) -> str:
+    return percent(row.host_data_wait_s / row.window_s if row.host_data_wait_s is not None and row.window_s else None)
+
+
+_ON_NODES: dict[str, Callable[[Row], str]] = {
+    "workload": lambda row: row.workload,
+    "nodes": lambda row: str(row.nodes),
+    "ranks": lambda row: str(row.ranks),
+    "round": lambda row: str(row.round),
+    "cache": _cache,
+    "batch/GPU": lambda row: str(row.batch_per_gpu),
+    "images/s": lambda row: number(row.images_per_s, 3),
+    "per rank": lambda row: number(row.images_per_s_per_rank, 3),
+    "speed-up": lambda row: number(row.speedup, 2),
+    "efficiency": lambda row: efficiency(row),
+    "of synthetic": lambda row: percent(row.utilisation),
+    "first batch s": lambda row: number(row.time_to_first_batch_s, 2),
+    "data wait": _data_wait,
+    "needs MB/s": lambda row: scaled(row.required_bytes_per_s, 1 / MB, 2),
+    "read MB/s": lambda row: scaled(row.measured_read_bytes_per_s, 1 / MB, 2),
+    "status": lambda row: row.status,
+}
+
+
+def _on_one_host(axis: Axis) -> dict[str, Callable[[Row], str]]:
+    """Neither nodes nor an array, but what a step is made of."""
+    what, each = ("GPUs", "per GPU") if axis == "gpus" else (str(axis), "per process")
+    return {
+        "workload": lambda row: row.workload,
+        what: lambda row: str(row.ranks),
+        "round": lambda row: str(row.round),
+        "loader": lambda row: row.loader or DASH,
+        "batch/GPU": lambda row: str(row.batch_per_gpu),
+        "images/s": lambda row: number(row.images_per_s, 1),
+        each: lambda row: number(row.images_per_s_per_rank, 1),
+        "speed-up": lambda row: number(row.speedup, 2),
+        "efficiency": lambda row: efficiency(row, 1),
+        "of synthetic": lambda row: percent(row.utilisation),
+        "step ms": lambda row: scaled(row.step_s, 1000, 1),
+        "compute": lambda row: scaled(row.compute_per_step_s, 1000, 1),
+        "communication": lambda row: scaled(row.communication_per_step_s, 1000, 1),
+        "waiting": lambda row: scaled(row.waiting_per_step_s, 1000, 1),
+        "status": lambda row: row.status,
+    }
 
 
 def text_table(rows: Sequence[Row], width: int) -> str:
     """The table drawn with lines, `width` columns wide at most."""
     table = Table(show_edge=False, pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(
-            heading, justify="left" if heading in ("workload", "cache", "status") else "right", no_wrap=False
-        )
+    for heading in headings(rows[0].axis if rows else "nodes"):
+        table.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=False)
     for _, of_workload in groupby(rows, lambda row: row.workload):
         for row in of_workload:
             table.add_row(*cells(row))
@@ -61,8 +99,7 @@ def text_table(rows: Sequence[Row], width: int) -> str:
 def notes(rows: Sequence[Row]) -> list[str]:
     """What a reader of the table must know, each said once."""
     found = []
-    if any(row.co_located for row in rows):
-        found.append("Nodes of a trial shared one machine (same boot id): their scaling efficiency is not meaningful.")
+    found += dict.fromkeys(CO_LOCATED[row.axis] for row in rows if row.co_located)
     if any(not row.gpus and row.images_per_s is not None for row in rows):
         found.append("No GPU: each rank ran on the CPU in a GPU's place.")
     found += [
@@ -71,9 +108,14 @@ def notes(rows: Sequence[Row]) -> list[str]:
         if overrides
     ]
     found += dict.fromkeys(f"{row.workload}, data set: {text}." for row in rows if (text := dataset_text(row)))
+    if any(row.step_s is not None and row.axis != "nodes" for row in rows):
+        found.append(
+            "Of a step, in ms: compute is that of the single rank of the same round, waiting is what passed between the "
+            "steps, and communication is the rest: what compute did not hide."
+        )
     for row in rows:
         found += [f"{row.key}: {note}." for note in row.notes]
-        if "cache_state" in row.reasons and row.status == "succeeded":
+        if "cache_state" in row.reasons and row.status == "succeeded" and row.loader != "synthetic":
             found.append(f"{row.key}: cache state {row.cache_state}, since {row.reasons['cache_state']}.")
     return found
 
@@ -98,15 +140,19 @@ def _overrides(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
     return found
 
 
-def efficiency(row: Row) -> str:
+def efficiency(row: Row, digits: int = 0) -> str:
     if row.co_located:
         return "n.m."
-    return percent(row.scaling_efficiency)
+    return percent(row.scaling_efficiency, digits)
+
+
+def scaled(value: float | None, factor: float, digits: int) -> str:
+    return number(None if value is None else value * factor, digits)
 
 
 def number(value: float | None, digits: int) -> str:
     return DASH if value is None else f"{value:,.{digits}f}"
 
 
-def percent(value: float | None) -> str:
-    return DASH if value is None else f"{value:.0%}"
+def percent(value: float | None, digits: int = 0) -> str:
+    return DASH if value is None else f"{value:.{digits}%}"

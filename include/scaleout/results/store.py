@@ -29,8 +29,9 @@ LEAST_FREE_BYTES = 200 * 10**6
 class SweepStore:
     """The folder of one sweep. Every file in it is written whole or not at all."""
 
-    def __init__(self, run_id: str) -> None:
-        self.folder = settings.results_dir() / slug(run_id)
+    def __init__(self, run_id: str, folder: Path | None = None) -> None:
+        """`folder`: another than the run's own among the results."""
+        self.folder = folder or settings.results_dir() / slug(run_id)
 
     def create(self, sweep: Sweep) -> None:
         """Writes the plan into a folder of its own. Raises ScaleoutError where it cannot be written."""
@@ -91,7 +92,9 @@ class SweepStore:
         return (self.tries(key) or [None])[-1]
 
     def point_latest_here(self) -> None:
-        """Makes `results/latest` lead to this sweep."""
+        """Makes `results/latest` lead to this sweep, where it lies there."""
+        if self.folder.parent != settings.results_dir():
+            return
         link = self.folder.parent / f".{LATEST}.{os.getpid()}"
         link.unlink(missing_ok=True)
         link.symlink_to(self.folder.name)

@@ -17,8 +17,6 @@ from training.wire.job import Job
 from training.wire.schema import from_dict, to_dict
 
 ANSWER_LIMIT_S = 30.0
-# Estimates are rough, and a trial that hangs must end some day.
-LEAST_LIMIT_S, LIMIT_FACTOR = 1800.0, 10.0
 
 
 async def new_places(session: Session, trial: Trial, folder: str, nodes: Sequence[Node]) -> list[Place]:
@@ -48,7 +46,7 @@ async def new_places(session: Session, trial: Trial, folder: str, nodes: Sequenc
         }
         job = job_of(
             session, folder, trial.node_names, node_rank, command, cwd=cwd, environment=environment,
-            timeout_s=LEAST_LIMIT_S + LIMIT_FACTOR * trial.estimated_s,
+            timeout_s=trial.limit_s,
         )  # fmt: skip
         places.append(Place(node, job, release, run))
     return places

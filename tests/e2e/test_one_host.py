@@ -1,0 +1,111 @@
+"""A sweep of one host: the real supervisor, launcher and training on CPU processes, without SSH and Airflow."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from world import CHECKOUT
+
+from scaleout import settings
+
+SMALL = ["--workloads", "ssd", "--rounds", "1", "--warmup-steps", "0", "--synthetic-steps", "1", "--num-workers", "1"]
+PROGRAM = ["--", "--backbone", "resnet18"]
+
+
+def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    own = {"SCALEOUT_HOME": str(home), "SCALEOUT_CONFIG_DIR": str(CHECKOUT / "include")}
+    path = {"PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'include'}"}
+    return subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-m", "scaleout.cli.one_host", "--python",
+         str(settings.node_python()), "--out", str(home / "out"), *SMALL, *arguments],
+        env={**os.environ, **own, **path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def of_home(home: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("SCALEOUT_HOME") == str(home) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_one_and_two_processes_give_a_table_of_processes(tmp_path: Path) -> None:
+    process = start(
+        tmp_path,
+        "--counts",
+        "1,2",
+        "--steps",
+        "2",
+        "--batch-per-gpu",
+        "2",
+        "--device",
+        "cpu",
+        *PROGRAM,
+        "--ddp-static-graph",
+    )
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    one, two = json.loads((tmp_path / "out" / "results.json").read_text())["trials"]
+    assert [(row["axis"], row["nodes"], row["ranks"], row["status"]) for row in (one, two)] == [
+        ("processes", 1, 1, "succeeded"),
+        ("processes", 1, 2, "succeeded"),
+    ]
+    assert (one["scaling_efficiency"], one["speedup"], two["scaling_base_count"]) == (1.0, 1.0, 1)
+    assert two["speedup"] > 0 and two["scaling_efficiency"] is None and two["co_located"]
+    assert two["reasons"]["scaling_efficiency"].endswith("its processes share the cores of one machine")
+    assert two["communication_per_step_s"] is None and two["reasons"]["communication_per_step_s"]
+    assert one["compute_per_step_s"] + one["waiting_per_step_s"] == pytest.approx(one["step_s"])
+    assert (two["loader"], two["ddp"], two["images"]) == ("synthetic", "torch", 8)
+    assert "--ddp-static-graph" in two["commands"]["host"] and two["provenance"]["nodes"]["host"]["versions"]["torch"]
+    with (tmp_path / "out" / "scaling.csv").open(newline="") as lines:
+        assert [line["axis"] for line in csv.DictReader(lines)] == ["processes", "processes"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<th>processes</th>" in page and "<th>nodes</th>" not in page and "communication" in page
+    assert (tmp_path / "out" / "ssd-p2-warm-r1-t1" / "host" / "rank1" / "events.jsonl").exists()
+
+
+def test_a_failed_trial_says_why_and_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    failed = start(tmp_path, "--counts", "1", "--steps", "1", "--batch-per-gpu", "1", "--device", "cpu", *PROGRAM)
+    output, _ = failed.communicate(timeout=100)
+    assert failed.returncode == 1 and "--batch-size must be at least 2" in output
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["trials"]
+    assert row["status"] == "failed" and row["reasons"]["images_per_s"].startswith("host: ")
+
+    (tmp_path / "out").rename(tmp_path / "first")
+    long = ["--counts", "2", "--steps", "10000", "--window-steps", "1", "--batch-per-gpu", "2", "--device", "cpu"]
+    running = start(tmp_path, *long, *PROGRAM)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("one-host/runs/*/ssd-p2*/host/rank1/events.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    assert "stopped on request" in output
+    assert of_home(tmp_path) == []
+
+
+def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for arguments, sentence in (
+        (["--counts", "1,1"], "one-host: 1 stands more than once in --counts; --rounds repeats trials"),
+        (["--counts", "1", "--loader", "torch"], "give --data ssd=DIR"),
+        (["--counts", "x"], "one-host: counts.0:"),
+        (["--counts", "4096"], "4096 GPUs are asked for and this host has"),
+    ):
+        process = start(tmp_path, *arguments)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 2 and sentence in output and "Traceback" not in output, output
