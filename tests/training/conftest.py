@@ -73,6 +73,18 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: make_base(name, tmp_path_factory.mktemp(f"base-{name}")) for name in ("ssd", "segmentation")}
 
 
+@pytest.fixture(scope="module", params=["ssd", "segmentation"])
+def workload(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def base(bases: dict[str, Path], workload: str) -> Path:
+    """The base set of each workload in turn."""
+    return bases[workload]
+
+
 @pytest.fixture
 def other_file_system(tmp_path: Path) -> Iterator[Path]:
     """A folder where files of `tmp_path` cannot be hard-linked."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from index_data import Said, as_lists, document, plain, write
+from mounting import MOUNTING, need_mounting
 from test_data_programs import convert, summary, tree
 
 from training.common.errors import UserError
@@ -203,13 +204,11 @@ def test_a_killed_process_leaves_nothing_that_passes_for_an_index(tmp_path: Path
 
 
 def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
-    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    need_mounting()
     small = f"mount -t tmpfs -o size=300k none {tmp_path}/small"
     (tmp_path / "small").mkdir()
-    if subprocess.run([*mount, small], capture_output=True).returncode:
-        pytest.skip("this user cannot mount a small file system")
     path = large(tmp_path / "instances.json", 20_000)
-    run = another(path, *mount, f'{small} && exec "$@"', "-", SCALEOUT_CACHE_DIR=str(tmp_path / "small"))
+    run = another(path, *MOUNTING, f'{small} && exec "$@"', "-", SCALEOUT_CACHE_DIR=str(tmp_path / "small"))
     _, err = run.communicate(timeout=120)
     last = err.splitlines()[-1]
     assert last.startswith("training.data.errors.DataError: ") and "its disk is full" in last

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from inflation_data import MEAN_MB, TRAIN, command, folders, inflate, make_base, refused, run_program
+from mounting import MOUNTING, need_mounting
 from test_data_programs import tree
 
 from training.data.inflation import place
@@ -34,8 +35,7 @@ def says(sentence: str, *parts: str) -> bool:
 
 
 def in_namespace(script: str, *values: object) -> subprocess.CompletedProcess[str]:
-    """A shell that may mount, unseen by others."""
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *map(str, values)]
+    command = [*MOUNTING, script, "sh", *map(str, values)]
     return subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=120, check=False)
 
 
@@ -54,8 +54,7 @@ $2
 @pytest.fixture
 def mount(tmp_path: Path) -> Path:
     """Where a test may mount a file system, unseen by others."""
-    if in_namespace("true").returncode:
-        pytest.skip("no file system can be mounted here: `unshare --mount` is not allowed")
+    need_mounting()
     (tmp_path / "mount").mkdir()
     return tmp_path / "mount"
 

@@ -27,17 +27,6 @@ MANY_KILLS = 10
 MOMENTS = ("start", "plan", "last shard")
 
 
-@pytest.fixture(scope="module", params=["ssd", "segmentation"])
-def workload(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture(scope="module")
-def base(bases: dict[str, Path], workload: str) -> Path:
-    return bases[workload]
-
-
 @dataclass(frozen=True)
 class Whole:
     """What must come of it, not to be changed, and how long a run that nobody disturbs takes from each moment to the next."""

@@ -26,17 +26,6 @@ SETTINGS = ("--factor", FACTOR, "--mean-mb", MEAN_MB)
 PROGRESS = re.compile(r"([\d,]+) of ([\d,]+) images, ([\d.,]+) images/s, ([\d.,]+) MB/s, .* left")
 
 
-@pytest.fixture(scope="module", params=["ssd", "segmentation"])
-def workload(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture(scope="module")
-def base(bases: dict[str, Path], workload: str) -> Path:
-    return bases[workload]
-
-
 @pytest.fixture(scope="module")
 def out(base: Path, workload: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made by one worker. Not to be changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -155,9 +156,9 @@ def test_what_to_run_again_mends_the_set(made: Callable[[str], Path], kind: str,
     commands = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("to ")]
     assert [command.split()[0] for command in commands] == ["rm", "python", "python"], done.stdout
     for command in commands:
-        subprocess.run(
-            command.replace("python", f"{sys.executable} -B", 1), shell=True, cwd=TRAINING.parent, capture_output=True
-        )
+        program, *arguments = shlex.split(command)
+        run = [sys.executable, "-B"] if program == "python" else [program]
+        subprocess.run([*run, *arguments], cwd=TRAINING.parent, capture_output=True)
     assert_sound(verify(copy, "--full"))
     assert [path.read_bytes() for path in pictures(copy)] == [path.read_bytes() for path in pictures(made(kind))]
 

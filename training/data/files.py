@@ -12,6 +12,10 @@ from pathlib import Path
 
 from training.data.errors import DataError
 
+LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
+
+_LEFTOVER = re.compile(r"\..+\.(partial|old)(\.[^.]+)?")
+
 
 def make_folder(path: Path) -> None:
     """Makes an output folder, with those above it. Raises DataError."""
@@ -40,6 +44,11 @@ def write_whole(path: Path, content: bytes | bytearray | memoryview) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a name is one that `atomic` or `building` gives to what is not finished."""
+    return bool(_LEFTOVER.fullmatch(name))
 
 
 def remove_partial_files(folder: Path) -> None:

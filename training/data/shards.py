@@ -69,6 +69,12 @@ def shard_key(split: str, name: str) -> str:
     return f"{split}/{name}"
 
 
+def shard_of(key: str) -> tuple[str, str]:
+    """The split and the name of a shard, from its key."""
+    split, _, name = key.partition("/")
+    return split, name
+
+
 def record_files(out: Path, split: str, name: str, files: dict[str, StoredFile]) -> dict[str, str]:
     """Writes the record of these files, and gives the shard's entry for the manifest: key to SHA-256."""
     write_record(out, ShardRecord(SCHEMA, split, name, files))

@@ -24,6 +24,7 @@ from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.pixels import undecodable
 from training.common.reading import Content
+from training.data.files import LOOKUPS_AT_ONCE
 from training.data.indexing.arrays import map_array, save_array
 from training.data.manifest import read_manifest
 from training.segmentation.kept import kept
@@ -39,7 +40,6 @@ _MASK_END = "_gtFine_labelIds.png"
 PARTS = ("leftImg8bit", "gtFine")
 _ROTATIONS = 3  # --cv 0, 1 and 2
 _FOLDERS_AT_ONCE = 16
-_LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
 _LOOKUPS_QUEUED = 4096
 
 Say = Callable[[str], None]
@@ -238,7 +238,7 @@ def _fingerprint(root: Path, cities: list[City]) -> str:
     """Over the city folders and their dates, which change when a file comes or goes."""
     folders = [folder for _, *pair in cities for folder in pair]
     digest = hashlib.sha256()
-    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+    with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         for folder, dated_ns in zip(folders, lookups.map(_dated_ns, folders), strict=True):
             digest.update(f"{folder.relative_to(root).as_posix()}\0{dated_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
@@ -340,7 +340,7 @@ def _bytes_of(paths: Iterable[Path]) -> int:
             raise UserError(f"{path} was listed, but cannot be looked up: {error.strerror}") from error
 
     left, total = iter(paths), 0
-    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+    with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         while some := list(islice(left, _LOOKUPS_QUEUED)):
             total += sum(lookups.map(size_bytes, some))
     return total

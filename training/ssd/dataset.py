@@ -11,12 +11,12 @@ from pathlib import Path
 
 from training.common.errors import UserError
 from training.common.gang import Gang
+from training.data.files import LOOKUPS_AT_ONCE
 from training.data.manifest import annotations_file, read_manifest, split_folder
 from training.ssd.annotations import Annotations
 
 SHARDING = "whole set reshuffled for each pass, alike on every rank; contiguous shards by global rank"
 
-_LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
 _LOOKUPS_QUEUED = 4096
 
 
@@ -53,7 +53,7 @@ class Layout:
                 raise UserError(f"the annotations list {name}, but {self.images / name}: {error.strerror}") from error
 
         names, total_bytes = iter(file_names), 0
-        with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+        with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
             while some := list(islice(names, _LOOKUPS_QUEUED)):
                 total_bytes += sum(lookups.map(size_bytes, some))
         return total_bytes

@@ -5,12 +5,11 @@ There is no triggerer, because no task of ours defers.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ import psutil
 
 from scaleout import settings
 from scaleout.errors import ScaleoutError
+from scaleout.exclusive import alone_in
 from scaleout.local.airflow_home import USER, AirflowHome, airflow
 from scaleout.local.ports import ADDRESS, free_port, refuse_taken
 from scaleout.local.postgres import Postgres
@@ -240,16 +240,9 @@ class Stack:
         ports = before.get("ports") or {name: free_port() for name in (API_SERVER, "postgresql")}
         self._state_file.write_text(json.dumps({**wanted, "ports": ports}, indent=1) + "\n")
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with (self.folder / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ScaleoutError(
-                    f"another `scaleout stack` works on {self.folder}: wait until it has ended"
-                ) from None
-            yield
+    def _alone(self) -> AbstractContextManager[None]:
+        refusal = ScaleoutError(f"another `scaleout stack` works on {self.folder}: wait until it has ended")
+        return alone_in(self.folder, refusal)
 
 
 def local_stack() -> Stack:

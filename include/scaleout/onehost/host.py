@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 from scaleout import settings
 from scaleout.errors import LockHeldError, ScaleoutError
+from scaleout.exclusive import alone_in
 from training.wire.release import content_hash, release_files
 
 ANSWER_LIMIT_S = 60.0
@@ -30,13 +30,8 @@ class Host:
     def held(self) -> Iterator[None]:
         """Raises LockHeldError while another sweep runs here."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LockHeldError(
-                    f"{self.root}: another sweep runs on this host: wait for its end, or stop it"
-                ) from None
+        refusal = LockHeldError(f"{self.root}: another sweep runs on this host: wait for its end, or stop it")
+        with alone_in(self.root, refusal):
             yield
 
     def deploy(self) -> str:

@@ -28,12 +28,12 @@ async def inflate(session: Session, nodes: Sequence[Node], workload: str) -> dic
     Raises NodeError, GangError, FleetError.
     """
     began_s = time.monotonic()
-    plan = (await _phase(session, "plan", nodes[:1], workload, _teller(session)))[0]
+    plan = (await _phase(session, "plan", nodes[:1], workload, session.hear))[0]
     if plan["skipped"]:
         return plan
     if plan["left_shards"]:
         await _make(session, nodes, workload, plan)
-    finished = (await _phase(session, "finish", nodes[:1], workload, _teller(session)))[0]
+    finished = (await _phase(session, "finish", nodes[:1], workload, session.hear))[0]
     return finished | {"seconds": time.monotonic() - began_s}
 
 
@@ -86,7 +86,3 @@ def _inflation(session: Session, workload: str) -> Inflation:
     inflation = session.sweep.workloads[workload].inflation
     assert inflation is not None, "a plan with a factor has its inflation"
     return inflation
-
-
-def _teller(session: Session) -> Hear:
-    return lambda node, line: session.say(f"[{node}] {line}")

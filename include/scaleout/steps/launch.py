@@ -67,7 +67,7 @@ async def _clean_try(session: Session, trial: Trial, order: int) -> None:
         }
         for name, command in record["commands"].items():
             session.say(f"[{name}] $ {command}")
-        await held(session.store, (folder, LAUNCH_FILE), record, run_gang(places, _log(session), **_limits(session)))
+        await held(session.store, (folder, LAUNCH_FILE), record, run_gang(places, session.hear, **_limits(session)))
 
 
 async def _picked_up(session: Session, trial: Trial, folder: str, record: Record) -> bool:
@@ -84,7 +84,7 @@ async def _picked_up(session: Session, trial: Trial, folder: str, record: Record
                 if problem is None:
                     session.say(f"{folder} went on without an orchestrator: here is its log from the first line")
                     record["picked_up_wall_s"].append(time.time())
-                    await held(session.store, file, record, pick_up(places, _log(session), **_limits(session)))
+                    await held(session.store, file, record, pick_up(places, session.hear, **_limits(session)))
                     return True
                 session.say(f"{folder} is abandoned, a clean try takes its place: {problem}")
                 await end_gang(places)
@@ -141,7 +141,3 @@ async def _end_where_possible(session: Session, trial: Trial, record: Record) ->
 def _limits(session: Session) -> dict[str, Any]:
     cluster = session.sweep.cluster
     return {"patience_s": cluster.node_patience_s, "no_progress_s": cluster.no_progress_s}
-
-
-def _log(session: Session) -> Any:
-    return lambda node, line: session.say(f"[{node}] {line}")

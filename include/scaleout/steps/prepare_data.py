@@ -49,8 +49,7 @@ async def _frames(session: Session, node: Node, workload: str) -> dict[str, Any]
     sweep = session.sweep
     paths = ["--cityscapes", node.path(sweep.cityscapes), "--out", node.path(sweep.base_path(workload))]
     program = sweep.workloads[workload].prepare
-    hear = lambda name, line: session.say(f"[{name}] {line}")  # noqa: E731
-    return (await run_program(session, f"prepare-{workload}", program, {node: paths}, hear))[0]
+    return (await run_program(session, f"prepare-{workload}", program, {node: paths}, session.hear))[0]
 
 
 def _check_ranks(session: Session, workload: str, images: int) -> None:

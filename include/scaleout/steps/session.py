@@ -32,6 +32,10 @@ class Session:
         """The nodes that the sweep uses: those of its largest trial."""
         return max((trial.node_names for trial in self.sweep.trials), key=len)
 
+    def hear(self, node: str, line: str) -> None:
+        """Says a line of a node's."""
+        self.say(f"[{node}] {line}")
+
     @asynccontextmanager
     async def connected(self, names: Sequence[str]) -> AsyncIterator[list[Node]]:
         """Connections to the named nodes, all or none."""

@@ -17,6 +17,7 @@ from training.data.indexing.index_build import Index, build_index
 from training.data.indexing.index_files import IndexWriter, load_index
 from training.data.indexing.index_places import cache_entry, index_folder, room_needed
 from training.data.manifest import file_sha256
+from training.data.sizes import size_text
 from training.data.workers import available_cores
 from training.wire.schema import WireError, read_json, write_json
 
@@ -72,7 +73,7 @@ def open_index(json_path: Path, say: Callable[[str], None]) -> Index:
 
 
 def _made(json_path: Path, folder: Path, json_bytes: int, say: Callable[[str], None]) -> Index:
-    say(f"indexing {json_path} ({_size(json_bytes)}), once for this node")
+    say(f"indexing {json_path} ({size_text(json_bytes)}), once for this node")
     start_s = time.monotonic()
     for leftover in folder.parent.glob(f".{folder.name}.{socket.gethostname()}.*"):
         shutil.rmtree(leftover, ignore_errors=True)  # of a killed process: this one has the lock
@@ -94,7 +95,9 @@ def _digest(json_path: Path, status: os.stat_result, remembered: Path, say: Call
         known = read_json(_Digest, remembered)
         if (known.bytes, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
             return known.sha256
-    say(f"{json_path} ({_size(status.st_size)}) is not dated like its index: comparing its SHA-256, once for this node")
+    say(
+        f"{json_path} ({size_text(status.st_size)}) is not dated like its index: comparing its SHA-256, once for this node"
+    )
     start_s = time.monotonic()
     try:
         sha256 = file_sha256(json_path)
@@ -104,7 +107,3 @@ def _digest(json_path: Path, status: os.stat_result, remembered: Path, say: Call
     with suppress(OSError):
         write_json(remembered, _Digest(status.st_size, status.st_mtime_ns, sha256))
     return sha256
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from training.data.errors import DataError
 from training.data.manifest import Manifest, read_manifest
-from training.data.shards import INDEX_SHARD, ShardRecord, StoredFile, content_digest, read_record, record_sha256
+from training.data.shards import (
+    INDEX_SHARD,
+    ShardRecord,
+    StoredFile,
+    content_digest,
+    read_record,
+    record_sha256,
+    shard_of,
+)
 
 TRAIN = "train"
 
@@ -60,7 +68,7 @@ def open_base(root: Path, workload: str, maker: str) -> BaseSet:
         )
     records = {}
     for key, sha256 in manifest.shards.items():
-        split, _, name = key.partition("/")
+        split, name = shard_of(key)
         record = read_record(root, split, name)
         if record is None or record_sha256(root, split, name) != sha256:
             raise DataError(f"{root}: the record of {key} is missing or altered; make the set again with {maker}")

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.errors import DataError
+from training.data.files import LOOKUPS_AT_ONCE
 from training.data.inflation.base import TRAIN, BaseSet
 from training.data.inflation.labels import Labels
 from training.data.inflation.layout import Shard
 from training.data.manifest import SCHEMA, Generator, Manifest, SplitManifest, write_manifest
-from training.data.shards import read_record, record_path, record_sha256
-
-_LOOKUPS_AT_ONCE = 16
+from training.data.shards import read_record, record_path, record_sha256, shard_of
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ def write_set(
     finished = labels.finish(out, shards, workers)
     others = [f"{TRAIN}/{name}" for name in finished.shards]
     others += [f"{split}/{name}" for split, name in base.records if split != TRAIN]
-    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+    with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         held = dict(lookups.map(lambda shard: _held(out, labels, shard), shards))
-        sha256 = dict(lookups.map(lambda key: (key, record_sha256(out, *key.split("/", 1))), others))
+        sha256 = dict(lookups.map(lambda key: (key, record_sha256(out, *shard_of(key))), others))
     was = base.manifest.splits[TRAIN]
     splits = {**base.manifest.splits, TRAIN: SplitManifest(
         images=sum(part.images for part in held.values()),

@@ -13,10 +13,10 @@ from training.data.inflation.layout import Shard, shards_of
 from training.data.inflation.options import Options
 from training.data.inflation.place import check_place
 from training.data.inflation.plan import SCHEMA, Plan, read_plan
-from training.data.inflation.room import size_text
 from training.data.inflation.settings import NOISE, Settings, difference, from_text
 from training.data.inflation.survey import recorded
 from training.data.manifest import Generator, library_versions, read_manifest
+from training.data.sizes import size_text
 
 VERSION = 1  # one more whenever the same base set and settings give another result
 _LIBRARIES = ("numpy", "pillow", "torch", "zlib-ng")

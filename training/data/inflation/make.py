@@ -17,7 +17,7 @@ from training.data.inflation.pictures import Copies, Pictures
 from training.data.inflation.place import remove_leftovers_in
 from training.data.inflation.settings import Settings
 from training.data.inflation.tally import Tally
-from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, write_record
+from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, shard_of, write_record
 
 _DATED_S = 946_684_800  # 2000-01-01: folders have a date that says nothing, so that an index of them is always the same
 
@@ -46,7 +46,7 @@ class Maker:
 
     def __call__(self, key: str) -> None:
         """Makes a shard `<split>/<shard>`, or leaves it where all are to stop. Raises DataError, OSError; then all stop."""
-        split, _, name = key.partition("/")
+        split, name = shard_of(key)
         try:
             if split == TRAIN:
                 self._inflate(self._shards[name])

@@ -17,6 +17,7 @@ from training.data.inflation.tally import Tally, TallyProgress
 from training.data.manifest import MANIFEST_FILE, Manifest
 from training.data.match import matching_manifest
 from training.data.memory import keep_freed_memory
+from training.data.shards import shard_of
 from training.data.workers import map_unordered
 
 
@@ -57,7 +58,7 @@ def left_bytes(inflation: Inflation, plan: Plan) -> float:
     bytes_needed = inflation.images_of(plan.shards) * (plan.image_bytes + plan.label_bytes)
     if inflation.out.stat().st_dev != inflation.base.root.stat().st_dev:
         for key in set(plan.shards).intersection(inflation.carried):
-            split, _, name = key.partition("/")
+            split, name = shard_of(key)
             bytes_needed += sum(file.bytes for file in inflation.base.records[split, name].files.values())
     return bytes_needed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -12,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from training.data.errors import DataError
+from training.data.files import is_leftover
 from training.data.inflation.plan import PLAN_FILE
 from training.data.manifest import MANIFEST_FILE
 from training.data.shards import SHARDS_FOLDER
 
-_LEFTOVER = re.compile(r"\..*\.(partial|old)(\.[^.]+)?")
 _PATIENCE_S = 10.0  # in which the workers of a killed process end
 _RETRY_S = 0.1
 
@@ -79,5 +78,5 @@ def remove_leftovers_in(folder: Path) -> None:
 
 def _remove_leftovers(paths: Iterable[Path]) -> None:
     for path in paths:
-        if _LEFTOVER.fullmatch(path.name):
+        if is_leftover(path.name):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from training.data.errors import DataError
+from training.data.sizes import size_text
 
 _MARGIN = 1.02  # variants differ from the sample that their size is known from
 
@@ -19,10 +20,3 @@ def check_room(out: Path, need_bytes: float, images: int) -> None:
             f"{out}: {images:,} images take {size_text(need_bytes)}, and {size_text(free_bytes)} are free; "
             "make room, or give an --out that has it"
         )
-
-
-def size_text(size_bytes: float) -> str:
-    """`2.80 TB`, `31.5 GB`, `7.3 MB`."""
-    if size_bytes >= 1e12:
-        return f"{size_bytes / 1e12:.2f} TB"
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"

@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.data.files import LOOKUPS_AT_ONCE
 from training.data.inflation.base import TRAIN
 from training.data.inflation.labels import Labels, folders
 from training.data.inflation.layout import Shard
-from training.data.shards import SHARDS_FOLDER, ShardRecord, read_record, record_path
-
-_LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
+from training.data.shards import SHARDS_FOLDER, ShardRecord, read_record, record_path, shard_of
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,12 @@ def survey(out: Path, labels: Labels, train: Sequence[Shard], carried: Sequence[
 
     def look(key: str) -> tuple[bool, int]:
         sizes = _sizes(own.get(key, ()))
-        record = read_record(out, *key.split("/", 1)) if key in there else None
+        record = read_record(out, *shard_of(key)) if key in there else None
         if record is not None and _is_whole(out, record, sizes):
             return True, 0
         return False, sum(sizes.values())
 
-    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as lookups:
+    with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         looked = dict(zip(names, lookups.map(look, names), strict=True))
     left = [key for key, (whole, _) in looked.items() if not whole]
     return Survey(left, sum(looked[key][1] for key in left))
@@ -59,7 +58,7 @@ def survey(out: Path, labels: Labels, train: Sequence[Shard], carried: Sequence[
 def remove_records(out: Path, keys: Iterable[str]) -> None:
     """So that shards count as not there."""
     for key in keys:
-        record_path(out, *key.split("/", 1)).unlink(missing_ok=True)
+        record_path(out, *shard_of(key)).unlink(missing_ok=True)
 
 
 def _is_whole(out: Path, record: ShardRecord, sizes: dict[Path, int]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from training.data.shards import read_record, stored_file
+from training.data.shards import read_record, shard_of, stored_file
 from training.data.verification.content import Strange
 from training.data.verification.damage import ALTERED, ALTERED_LABELS, SWAPPED, TRUNCATED, WRONG_SIZE, Damages
 from training.data.verification.listing import is_image
@@ -49,7 +49,7 @@ def _homes(out: Path, digests: set[str], shards: list[str], workers: int) -> dic
 
 
 def _homes_in(out: Path, digests: set[str], key: str) -> list[tuple[str, Place]]:
-    record = read_record(out, *key.split("/", 1))
+    record = read_record(out, *shard_of(key))
     files = record.files.items() if record else ()
     return [(stored.digest, (key, path)) for path, stored in files if stored.digest in digests]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from training.data.errors import DataError
 from training.data.pictures import picture_size
-from training.data.shards import StoredFile, read_record, stored_file
+from training.data.shards import StoredFile, read_record, shard_of, stored_file
 from training.data.verification.damage import MISSING, UNREADABLE, Damages
 from training.data.verification.listing import is_image, is_mask
 
@@ -61,7 +61,7 @@ class ContentRead:
 def read_content(task: ContentTask) -> ContentRead:
     """Digests the files of a task. A file that is gone since it was listed counts as missing."""
     read = ContentRead()
-    record = read_record(task.out, *task.key.split("/", 1))
+    record = read_record(task.out, *shard_of(task.key))
     files = list(record.files.items()) if record else []
     for place in task.places if files else ():
         path, recorded = files[place]

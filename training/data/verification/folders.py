@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_LEFTOVER = re.compile(r"\..+\.(partial|old)(\.[^.]+)?")
 _IGNORED = re.compile(r"\.nfs[0-9a-f]+|\.snapshot")  # of the file system: a file that is still open, its snapshots
 
 
@@ -27,8 +26,3 @@ def listed(folder: Path) -> Listed:
             if not (entry.name.startswith(".") and _IGNORED.fullmatch(entry.name)):
                 (folders if entry.is_dir() else files).add(entry.name)
     return Listed(frozenset(files), frozenset(folders))
-
-
-def is_leftover(name: str) -> bool:
-    """Whether a name is one that a run gives to what it has not finished."""
-    return bool(_LEFTOVER.fullmatch(name))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.data.shards import ShardRecord, StoredFile, parse_record, record_path
+from training.data.shards import ShardRecord, StoredFile, parse_record, record_path, shard_of
 from training.data.verification.damage import MISSING, RECORD, UNREADABLE, Damages
 from training.data.verification.folders import Listed, listed
 
@@ -32,11 +32,11 @@ class ShardTask:
 
     @property
     def split(self) -> str:
-        return self.key.partition("/")[0]
+        return shard_of(self.key)[0]
 
     @property
     def name(self) -> str:
-        return self.key.partition("/")[2]
+        return shard_of(self.key)[1]
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.manifest import MANIFEST_FILE
-from training.data.shards import record_path
+from training.data.shards import record_path, shard_of
 from training.data.verification.choice import choose
 from training.data.verification.classify import add_by_itself, classify
 from training.data.verification.content import FILES_A_TASK, ContentTask, Strange, read_content
@@ -105,7 +105,7 @@ def drop(verified: Verified) -> int:
     out, manifest = verified.subject.out, verified.subject.manifest
     keys = verified.damages.shards()
     for key in keys:
-        record_path(out, *key.split("/", 1)).unlink(missing_ok=True)
+        record_path(out, *shard_of(key)).unlink(missing_ok=True)
     is_inflated = manifest is not None and Path(manifest.generator.program).name == "inflate.py"
     if is_inflated and verified.damages.is_harm():
         (out / MANIFEST_FILE).unlink(missing_ok=True)

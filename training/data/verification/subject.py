@@ -8,7 +8,7 @@ from pathlib import Path
 
 from training.data.errors import DataError
 from training.data.manifest import MANIFEST_FILE, SCHEMA, Manifest, content_sha256
-from training.data.shards import SHARDS_FOLDER, shard_key
+from training.data.shards import SHARDS_FOLDER, shard_key, shard_of
 from training.data.verification.damage import MANIFEST, Damages
 from training.wire.schema import WireError, from_dict
 
@@ -27,7 +27,7 @@ class Subject:
 
     def size(self, key: str) -> tuple[int, int] | None:
         """Width and height in px that all pictures of a shard have, where the manifest tells."""
-        split = self.manifest.splits.get(key.partition("/")[0]) if self.manifest and self.is_sound else None
+        split = self.manifest.splits.get(shard_of(key)[0]) if self.manifest and self.is_sound else None
         return (split.width, split.height) if split and split.width and split.height else None
 
 

@@ -7,11 +7,12 @@ import posixpath
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from training.data.files import is_leftover
 from training.data.inflation.plan import PLAN_FILE
 from training.data.manifest import MANIFEST_FILE
-from training.data.shards import ANNOTATIONS_SHARD, INDEX_SHARD, SHARDS_FOLDER
+from training.data.shards import ANNOTATIONS_SHARD, INDEX_SHARD, SHARDS_FOLDER, shard_of
 from training.data.verification.damage import EXTRA, LEFTOVER, UNREADABLE, Damages
-from training.data.verification.folders import Listed, is_leftover, listed
+from training.data.verification.folders import Listed, listed
 from training.data.verification.listing import ShardListing
 
 _TOP = (MANIFEST_FILE, PLAN_FILE, SHARDS_FOLDER)
@@ -56,7 +57,7 @@ def find_extra_records(out: Path, keys: Iterable[str], damages: Damages) -> None
     """Adds what lies among the records that is none of the shards `keys`."""
     expected: dict[str, set[str]] = {}
     for key in keys:
-        split, _, name = key.partition("/")
+        split, name = shard_of(key)
         expected.setdefault(split, set()).add(f"{name}.json")
     for folder, names in [("", set(expected)), *expected.items()]:
         path = posixpath.join(SHARDS_FOLDER, folder).rstrip("/")
@@ -77,7 +78,7 @@ def _listed(out: Path, folder: str, damages: Damages) -> Listed:
 
 def _may_be_of(path: str, key: str) -> bool:
     """Whether a path may belong to a shard whose record is lost: going by the names of folders."""
-    split, _, name = key.partition("/")
+    split, name = shard_of(key)
     parts = path.split("/")
     if name in (ANNOTATIONS_SHARD, INDEX_SHARD):
         return parts[0] == name and (len(parts) == 1 or split in parts[1])
