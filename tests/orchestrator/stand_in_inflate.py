@@ -75,11 +75,15 @@ def make(options: argparse.Namespace) -> None:
         for variant in range(options.factor):
             (folder / f"{frame}_v{variant:04}_leftImg8bit.png").write_bytes(IMAGE)
             done += 1
-        (options.out / f"{frame}.json").write_text("{}")
         print(f"{done} of {of} images, 10.0 images/s, 2.5 MB/s, {(of - done) / 10:.0f} s left", flush=True)
+        (options.out / f"{frame}.json").write_text("{}")
         if "exit" in behaviour:
+            while len(list(options.out.glob("aachen_*.json"))) < options.nodes:  # so that each node has told of a shard
+                time.sleep(0.05)
             print(behaviour["says"], file=sys.stderr, flush=True)
             sys.exit(behaviour["exit"])
+        if behaviour.get("waits"):
+            print("waits with the next shard", flush=True)
         while behaviour.get("waits"):
             time.sleep(1)
     say(images=done, bytes=done * len(IMAGE), seconds=0.2)

@@ -68,12 +68,14 @@ class Preparation:
         return len(list(self.out.glob("aachen_*.json")))
 
     async def begun(self) -> asyncio.Task[None]:
-        """An attempt that has made a shard on each node, and waits with the next."""
+        """An attempt that has heard of a shard made on each node, and waits with the next."""
         for node in NODES:
             self.make(node, waits=True)
         attempt = asyncio.create_task(prepare_data(self.session))
-        await until(lambda: attempt.done() or self.shards() == 2, 30)
+        waiting = {f"[{node}] waits with the next shard" for node in NODES}
+        await until(lambda: attempt.done() or waiting <= set(self.said), 30)
         assert not attempt.done(), attempt.exception()
+        assert self.shards() == len(NODES)
         return attempt
 
     def died(self) -> None:
