@@ -19,7 +19,7 @@ from scaleout.config import files
 from scaleout.local.cluster import LocalCluster
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-RUN_LIMIT_S = 420
+RUN_LIMIT_S = 280
 
 
 @dataclass
@@ -162,3 +162,8 @@ def wait_for(condition: Any, seconds: float, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.05)
+
+
+def rows_of(world: World, workload: str) -> list[dict[str, Any]]:
+    """The trials of a workload in the last sweep's results."""
+    return [row for row in world.results()["trials"] if row["workload"] == workload]
