@@ -194,6 +194,40 @@ def test_a_rank_that_is_killed_is_named_though_it_had_no_time_to_tell(
     assert error["rank"] == 5 and error["error"] in ("killed by SIGSEGV", told)
 
 
+# A rank as the real torchrun starts it; rank 1 ends before anybody can have seen that it began.
+SHORT_RANK = """
+import os, sys, time
+if os.environ["RANK"] != "1":
+    time.sleep(30)
+print(f"[rank {os.environ['RANK']}] here", flush=True)
+HOW
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("os._exit(9)", "exit status 9"),
+        ("os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
+        ("sys.exit('there is no data set in /data')", "exit status 1"),
+    ],
+)
+def test_a_rank_that_ends_as_soon_as_it_began_is_named_with_its_status(
+    session: Start, run_id: str, tmp_path: Path, how: str, told: str
+) -> None:
+    program = tmp_path / "rank.py"
+    program.write_text(SHORT_RANK.replace("HOW", how))
+    torchrun = [str(settings.node_python()), "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    prefix = ["--tee", "3", "--log-line-prefix-template", "[rank ${rank}] "]
+    one = session("start", tmp_path / "run")
+    one.begin(job(run_id, "", command=[*torchrun, *prefix, "--master-port", "0", str(program)]))
+    status = one.end()[1][-1]["exit"]
+    assert status["rank_error"] | {"t_wall_s": 0} == {"rank": 1, "t_wall_s": 0, "error": told}
+    assert status["started_wall_s"] - 1 <= status["rank_error"]["t_wall_s"] <= status["ended_wall_s"]
+    assert all(line.startswith("[rank 1] ") for line in status["log_tail"])
+    assert ("no data set" in how) == any("no data set" in line for line in status["log_tail"])
+
+
 def test_what_an_earlier_gang_left_under_the_same_root_is_ended_before_the_next(
     session: Start, run_id: str, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from training.node.causes import first_rank_error
 from training.node.descendants import TICK_S, adopt_orphans, all_descendants, end_descendants, living_descendants, reap
+from training.node.launcher_log import completed, failures
 from training.node.progress import collect_stacks, progress
 from training.node.ranks import Ranks, describe_end
 from training.node.telemetry import Telemetry
@@ -75,7 +76,9 @@ class GangPart:
 
     def write_exit(self, state: ExitState, reason: str, code: int | None = None) -> None:
         """Writes how this part ended, into room that was kept for it: the disk may be full. `code`: the launcher's."""
-        error = first_rank_error(self._folder, self._errors, self._decided_wall_s)
+        log = _last_lines(self._folder / LOG_FILE)
+        seen = completed(self._errors, failures(log)) if state == "failed" else self._errors
+        error = first_rank_error(self._folder, seen, self._decided_wall_s)
         disk_full = shutil.disk_usage(self._folder).free < FULL_BYTES
         status = ExitStatus(
             node=self._job.node,
@@ -88,7 +91,7 @@ class GangPart:
             ended_processes=len(self._ended),
             left_processes=len(living_descendants()),
             rank_error=error,
-            log_tail=_tail(self._folder / LOG_FILE, rank_prefix(error.rank) if error else ""),
+            log_tail=_tail(log, rank_prefix(error.rank) if error else ""),
             disk_full=disk_full,
             progress=self._progress or progress(self._folder),
         )
@@ -164,11 +167,14 @@ def _end_by_clock(job: Job, unrenewed: Unchanged, deadline: float | None) -> tup
     return None
 
 
-def _tail(log: Path, prefix: str) -> list[str]:
-    """The last lines that begin with `prefix`; the last of all where none does."""
+def _last_lines(log: Path) -> list[str]:
     if not log.exists():
         return []
     with log.open("rb") as data:
         data.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        lines = data.read().decode("utf-8", "replace").splitlines()
+        return data.read().decode("utf-8", "replace").splitlines()
+
+
+def _tail(lines: list[str], prefix: str) -> list[str]:
+    """The last that begin with `prefix`; the last of all where none does."""
     return ([line for line in lines if line.startswith(prefix)] or lines)[-TAIL_LINES:]

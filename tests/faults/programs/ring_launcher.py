@@ -1,4 +1,4 @@
-"""Plays `torchrun` on a node: starts its ranks, each in a session of its own, and ends them all when one fails.
+"""Plays `torchrun` on a node: starts its ranks, each in a session of its own, and ends them all when one fails, of which it tells.
 
 Usage: ring_launcher.py NODE_RANK NODES RANKS_PER_NODE MASTER_ADDR MASTER_PORT RUN_FOLDER STEP_S
 """
@@ -66,9 +66,14 @@ def main() -> int:
             if any(rank.poll() for rank in ranks):
                 break
             time.sleep(POLL_S)
-        failed = [(number, rank.returncode) for number, rank in enumerate(ranks) if rank.poll()]
-        for number, code in failed:
-            print(f"launcher: local rank {number} ended with {code}", flush=True)
+        failed = [(number, rank.pid, rank.returncode) for number, rank in enumerate(ranks) if rank.poll()]
+        end(ranks)
+        if failed:
+            print("Failures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):")
+        for number, pid, code in failed:
+            print(f"[{number}]:", f"  time      : {time.strftime('%Y-%m-%d_%H:%M:%S')}", sep="\n")
+            print(f"  rank      : {node_rank * per_node + number} (local_rank: {number})")
+            print(f"  exitcode  : {code} (pid: {pid})", flush=True)
         return 1 if failed else 0
     except AskedToStopError:
         return 128 + signal.SIGTERM
