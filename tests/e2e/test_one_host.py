@@ -16,8 +16,11 @@ import pytest
 from world import CHECKOUT
 
 from scaleout import settings
+from scaleout.plan.resolve import UNATTENDED_LEASE_S
 
 SMALL = ["--workloads", "ssd", "--rounds", "1", "--warmup-steps", "0", "--synthetic-steps", "1", "--num-workers", "1"]
+ONE = ["--counts", "1", "--steps", "1", "--batch-per-gpu", "2", "--device", "cpu"]
+LEASE_S, GRACE_S = UNATTENDED_LEASE_S, 10.0
 PROGRAM = ["--", "--backbone", "resnet18"]
 
 
@@ -76,27 +79,53 @@ def test_one_and_two_processes_give_a_table_of_processes(tmp_path: Path) -> None
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<th>processes</th>" in page and "<th>nodes</th>" not in page and "communication" in page
     assert (tmp_path / "out" / "ssd-p2-warm-r1-t1" / "host" / "rank1" / "events.jsonl").exists()
+    shown = subprocess.run(["scaleout", "show", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "processes" in shown.stdout and str(tmp_path / "out" / "report.html") in shown.stdout, shown.stderr
 
 
-def test_a_failed_trial_says_why_and_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+def test_a_failed_trial_says_why(tmp_path: Path) -> None:
     failed = start(tmp_path, "--counts", "1", "--steps", "1", "--batch-per-gpu", "1", "--device", "cpu", *PROGRAM)
     output, _ = failed.communicate(timeout=100)
     assert failed.returncode == 1 and "--batch-size must be at least 2" in output
     (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["trials"]
     assert row["status"] == "failed" and row["reasons"]["images_per_s"].startswith("host: ")
 
-    (tmp_path / "out").rename(tmp_path / "first")
-    long = ["--counts", "2", "--steps", "10000", "--window-steps", "1", "--batch-per-gpu", "2", "--device", "cpu"]
-    running = start(tmp_path, *long, *PROGRAM)
+
+LONG = ["--counts", "2", "--steps", "10000", "--window-steps", "1", "--batch-per-gpu", "2", "--device", "cpu"]
+
+
+def training_on_two(home: Path) -> subprocess.Popen[str]:
+    running = start(home, *LONG, *PROGRAM)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("one-host/runs/*/ssd-p2*/host/rank1/events.jsonl")):
-        assert time.monotonic() < deadline
+    while not list(home.glob("one-host/runs/*/ssd-p2*/host/rank1/events.jsonl")):
+        assert time.monotonic() < deadline and running.poll() is None
         time.sleep(0.1)
+    return running
+
+
+def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    running = training_on_two(tmp_path)
     os.killpg(running.pid, signal.SIGINT)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 130, output
     assert "stopped on request" in output
     assert of_home(tmp_path) == []
+
+
+def test_a_killed_sweep_leaves_no_process_once_its_lease_has_run_out(tmp_path: Path) -> None:
+    running = training_on_two(tmp_path)
+    running.kill()
+    running.wait()
+    assert len(of_home(tmp_path)) >= 3  # the supervisor, the launcher, the ranks
+    deadline = time.monotonic() + LEASE_S + GRACE_S + 10
+    while left := of_home(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+    (exit_file,) = tmp_path.glob("one-host/runs/*/ssd-p2*/host/exit.json")
+    assert json.loads(exit_file.read_text())["state"] == "lease_expired"
+    again = start(tmp_path, *ONE, "--out", str(tmp_path / "second"), *PROGRAM)
+    output, _ = again.communicate(timeout=100)
+    assert again.returncode == 0, output
 
 
 def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -46,6 +46,17 @@ def test_a_gpu_without_a_c_compiler_or_pythons_headers_does_without_compilation(
     assert compiler.why_not(gpu) == "there is no C compiler"
 
 
+@pytest.mark.parametrize("flag", [["--compile"], ["--compile", "reduce-overhead"]])
+def test_compilation_that_is_asked_for_and_cannot_be_is_refused_on_the_cpu_too(monkeypatch, tmp_path, flag):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    mode = flag[-1].replace("--compile", "default")
+    with pytest.raises(
+        UserError, match=rf"--compile {mode}: there is no C\+\+ compiler; install it, or give --no-compile"
+    ):
+        make_assembly(*flag)
+
+
 def test_a_snapshot_puts_everything_back_in_its_place():
     training = make_assembly().training
     images = torch.randn(2, 3, 8, 8)

@@ -44,6 +44,7 @@ def paper_options(local_rank):
             ddp="auto",
             backend="auto",
             ddp_bucket_mb=None,
+            ddp_bucket_view=True,
             ddp_static_graph=False,
             ddp_compress="none",
             cuda=True,

@@ -225,6 +225,18 @@ def test_benchmarks(data, tmp_path, mode):
     assert "(2 iterations, all ranks)" in done.stdout and "waiting for data" in done.stdout
 
 
+def test_inference_compiled_without_a_compiler_is_refused_in_a_sentence(data, tmp_path, monkeypatch):
+    root = tmp_path / "data"
+    shutil.copytree(data, root)
+    shutil.copytree(data / "train2017", root / "val2017")
+    shutil.copy(data / "annotations/instances_train2017.json", root / "annotations/instances_val2017.json")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = start([sys.executable], tmp_path, "-d", root, *FAST, "--mode", "benchmark-inference", "--compile")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "--compile default: there is no C++ compiler; install it, or give --no-compile" in done.stderr
+
+
 GRADIENTS = """
 import sys, torch
 from pathlib import Path

@@ -41,6 +41,7 @@ class CommonOptions:
     ddp: str
     backend: str
     ddp_bucket_mb: float | None
+    ddp_bucket_view: bool
     ddp_static_graph: bool
     ddp_compress: str
     cuda: bool
@@ -76,6 +77,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         "--ddp-bucket-mb",
         type=positive_float,
         help="MiB of gradients that torch's DDP reduces at once (torch's default: 25)",
+    )
+    how.add_argument(
+        "--ddp-bucket-view",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="off: torch's DDP keeps gradients beside its buckets and copies them, as torch does by default",
     )
     how.add_argument("--ddp-static-graph", action="store_true", help="tell torch's DDP that all steps are alike")
     how.add_argument(
@@ -141,6 +148,7 @@ def common_options(found: argparse.Namespace) -> CommonOptions:
         ddp=found.ddp,
         backend=found.backend,
         ddp_bucket_mb=found.ddp_bucket_mb,
+        ddp_bucket_view=found.ddp_bucket_view,
         ddp_static_graph=found.ddp_static_graph,
         ddp_compress=found.ddp_compress,
         cuda=not found.no_cuda,

@@ -42,7 +42,7 @@ class Assembly:
 
 
 def _settings(options: CommonOptions) -> Settings:
-    return Settings(options.ddp_bucket_mb, options.ddp_static_graph, options.ddp_compress)
+    return Settings(options.ddp_bucket_mb, options.ddp_bucket_view, options.ddp_static_graph, options.ddp_compress)
 
 
 def memory_layout(asked: str | None, device: torch.device) -> torch.memory_format:
@@ -100,17 +100,14 @@ def assemble(
 
 def _compile_mode(options: CommonOptions, device: torch.device) -> tuple[str | None, str]:
     """The mode for torch.compile; None with the reason where the step is not compiled. Raises UserError."""
-    asked = options.compile_mode
-    if asked == NOT_COMPILED:
+    if options.compile_mode == NOT_COMPILED:
         return None, "--no-compile"
+    if asked := compiler.asked_mode(options.compile_mode, device):
+        return asked, ""
     if device.type == "cpu":
-        return asked, "the default on the CPU"
-    if asked is None and options.deterministic:
-        return None, "--deterministic"
-    why_not = compiler.why_not(device)
-    if why_not and asked:
-        raise UserError(f"--compile {asked}: {why_not}; install it, or give --no-compile")
-    return (None, why_not) if why_not else (asked or "default", "")
+        return None, "the default on the CPU"
+    why_not = "--deterministic" if options.deterministic else compiler.why_not(device)
+    return (None, why_not) if why_not else ("default", "")
 
 
 def _graph(device: torch.device, mode: str | None, optimizer: torch.optim.Optimizer) -> StepGraph:

@@ -30,9 +30,13 @@ class Wrapped:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of torch's DDP. `bucket_mb` (MiB of gradients that are reduced at once) None: torch's own choice."""
+    """Of torch's DDP. `bucket_mb` (MiB of gradients that are reduced at once) None: torch's own choice.
+
+    `bucket_view`: gradients are where they are reduced, not copied there and back.
+    """
 
     bucket_mb: float | None = None
+    bucket_view: bool = True
     static_graph: bool = False
     compress: str = "none"
 
@@ -40,6 +44,7 @@ class Settings:
         """The flags that were given."""
         given = {
             "--ddp-bucket-mb": self.bucket_mb is not None,
+            "--no-ddp-bucket-view": not self.bucket_view,
             "--ddp-static-graph": self.static_graph,
             "--ddp-compress": self.compress != "none",
         }
@@ -71,7 +76,7 @@ def wrap(model: nn.Module, gang: Gang, choice: str, settings: Settings | None = 
     wrapped = DistributedDataParallel(
         model,
         device_ids=devices,
-        gradient_as_bucket_view=True,
+        gradient_as_bucket_view=settings.bucket_view,
         static_graph=settings.static_graph,
         **bucket,
         **buffers_stay,

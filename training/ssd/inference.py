@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from training.common import facts
-from training.common.args import NOT_COMPILED
 from training.common.assembly import memory_layout, seed_everything
 from training.common.benchmark import tell_rates
 from training.common.binding import Binding
 from training.common.checkpoint import check, load
+from training.common.compiler import asked_mode
 from training.common.gang import Gang
 from training.common.inference import start_event
 from training.common.precision import Precision
@@ -49,8 +49,8 @@ def infer(options: Options, binding: Binding, write: Write) -> None:
     if weights.model:
         model.load_state_dict(weights.model)
     model = model.to(gang.device, memory_format=layout)
-    mode = common.compile_mode
-    called = torch.compile(model, mode=mode) if mode not in (None, NOT_COMPILED) else model
+    mode = asked_mode(common.compile_mode, gang.device)
+    called = torch.compile(model, mode=mode) if mode else model
     workers = facts.useful_workers(options.num_workers, gang.device)
     write(
         start_event(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -63,9 +64,11 @@ def plan(conf: Conf = "{}") -> None:
 
 
 @app.command()
-def show(run: Annotated[str, typer.Argument(help="a folder of the results, or `latest`")] = "latest") -> None:
+def show(run: Annotated[str, typer.Argument(help="a folder of the results, `latest`, or a path")] = "latest") -> None:
     """Print the scaling table of a sweep and the path of its report."""
     folder = settings.results_dir() / run
+    if not folder.is_dir() and Path(run).is_dir():
+        folder = Path(run).resolve()
     rows, missing = rows_of(folder)
     typer.echo("\n".join([text_table(rows, demonstration.terminal_width()), *notes(rows)]))
     for line in missing:
