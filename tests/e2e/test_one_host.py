@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
 def test_a_killed_sweep_leaves_no_process_once_its_lease_has_run_out(tmp_path: Path) -> None:
     running = training_on_two(tmp_path)
     running.kill()
-    running.wait()
+    running.communicate(timeout=20)
     assert len(of_home(tmp_path)) >= 3  # the supervisor, the launcher, the ranks
     deadline = time.monotonic() + LEASE_S + GRACE_S + 10
     while left := of_home(tmp_path):

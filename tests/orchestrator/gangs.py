@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,22 @@ async def until(what: Callable[[], bool], limit_s: float = 15.0) -> None:
     while not what():
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def slow_loop() -> AsyncIterator[None]:
+    """What nodes send is seen late, and all at once."""
+
+    async def hold_up() -> None:
+        while True:
+            time.sleep(0.03)  # noqa: ASYNC251 - the loop is what it holds up
+            await asyncio.sleep(0)
+
+    holding = asyncio.create_task(hold_up())
+    try:
+        yield
+    finally:
+        holding.cancel()
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from awkward import ECHO, VALUES
-from gangs import until
+from gangs import slow_loop, until
 from hypothesis import HealthCheck, given, settings
 from private_cluster import PATIENCE_S, PrivateCluster, with_variable
 
@@ -55,6 +55,15 @@ def test_large_input_and_output_arrive_whole(cluster: PrivateCluster) -> None:
             return await node.read(["cat", f"{node.home}/through"], timeout_s=PATIENCE_S)
 
     assert asyncio.run(through()) == data
+
+
+def test_a_command_that_ends_before_it_was_sent_its_input_answers_all_the_same(cluster: PrivateCluster) -> None:
+    async def answers() -> list[Answer]:
+        async with cluster.connected("node1") as [node], slow_loop():
+            one = ["sh", "-c", "echo why >&2; exit 3"]
+            return [await node.run(one, stdin=b"x" * 100_000, timeout_s=PATIENCE_S) for _ in range(8)]
+
+    assert asyncio.run(answers()) == [Answer(3, "", "why\n")] * 8
 
 
 def test_a_program_is_followed_line_by_line_to_its_exit_status(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from gangs import Gang, bash, failure, on_both
+from gangs import Gang, bash, failure, on_both, slow_loop
 from private_cluster import PrivateCluster
 
 from scaleout import settings
@@ -143,5 +145,16 @@ def test_a_trial_over_its_limit_is_ended(cluster: PrivateCluster, gang: Gang) ->
     async def work(nodes: list[Node]) -> None:
         sentence = await failure(gang, nodes[:1], SLEEP, timeout_s=0.5)
         assert "timed_out: still running after its limit of 0.5 s" in sentence
+
+    on_both(cluster, work)
+
+
+def test_a_supervisor_that_ends_before_it_was_sent_its_job_is_quoted(cluster: PrivateCluster, gang: Gang) -> None:
+    async def work(nodes: list[Node]) -> None:
+        nodes[1].python = "/no/such/python"
+        async with slow_loop():
+            for _ in range(4):
+                assert re.match("node2: .*/no/such/python", await failure(gang, nodes, SLEEP))
+                shutil.rmtree(gang.folder(nodes[0]))
 
     on_both(cluster, work)

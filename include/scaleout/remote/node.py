@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,11 @@ async def _run(
     try:
         process = await connection.create_process(f"{_SAY_BEGIN}; {command}", encoding=None, stdin=source)
         try:
-            stdout, stderr = await asyncio.wait_for(process.communicate(stdin or None), timeout_s)
+            if stdin:
+                with suppress(BrokenPipeError):  # it has ended already: how, its status tells
+                    process.stdin.write(stdin)
+                    process.stdin.write_eof()
+            stdout, stderr = await asyncio.wait_for(process.communicate(), timeout_s)
         finally:
             process.close()
     except TimeoutError:

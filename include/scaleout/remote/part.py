@@ -145,7 +145,8 @@ class Part:
             raise _LostError(f"the connection was lost: {error}") from None
         self._process = process
         if message:
-            process.stdin.write(message)
+            with contextlib.suppress(BrokenPipeError):  # it has ended already: why, its last words tell
+                process.stdin.write(message)
         while "ready" not in (said := await self._next_message()):
             if "log" in said:  # a login shell that greets
                 self._log(self.place.node.name, said["log"])
