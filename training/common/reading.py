@@ -33,9 +33,8 @@ class FileReader:
 def read_file(path: Path) -> Content:
     """The bytes of a file. Raises UserError naming it if it cannot be read or is empty."""
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC
-        )  # what a file object does beside costs as much as a small read
+        # what a file object does beside costs as much as a small read
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             content = np.empty(os.fstat(descriptor).st_size, dtype=np.uint8)
             read = 0
