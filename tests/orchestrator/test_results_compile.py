@@ -93,6 +93,8 @@ def test_the_csv_has_a_row_per_trial_and_the_same_figures() -> None:
     rows = table(store)
     assert [row["trial"] for row in rows] == ["ssd-n1-cold-r1-t1", "ssd-n2-cold-r1-t1"]
     for row, trial in zip(rows, trials, strict=True):
+        read = trial["provenance"]["manifests_read"]
+        assert read and row.pop("manifests_read").split() == read
         for name, text in row.items():
             value = trial[name]
             assert text == "" if value is None else text == str(value), name

@@ -61,13 +61,17 @@ def document_of(results: Results) -> dict[str, Any]:
 
 
 def csv_of(rows: list[Row]) -> str:
-    """One line per trial; units are in the column names, an unmeasured value is empty."""
+    """One line per trial; units are in the column names, an unmeasured value is empty.
+
+    `manifests_read` tells which trials read the same data: SHA-256, with spaces between them where ranks read different ones.
+    """
     columns = [name for name in Row.model_fields if name not in NOT_IN_CSV]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow([*columns, "manifests_read"])
     for row in rows:
-        writer.writerow(["" if getattr(row, name) is None else getattr(row, name) for name in columns])
+        values = ["" if getattr(row, name) is None else getattr(row, name) for name in columns]
+        writer.writerow([*values, " ".join(row.manifests_read)])
     return out.getvalue()
 
 
