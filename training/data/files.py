@@ -57,8 +57,24 @@ def remove_partial_files(folder: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def can_link(source: Path, folder: Path) -> bool:
-    """Whether a file can be hard-linked into a folder: same file system, and one that has hard links."""
+def placement(sources: list[Path], folder: Path, out: Path, what: str) -> str:
+    """How files come into a folder, in words: hard-linked, or copied where there is room.
+
+    `out` is what the folder becomes, `what` the name for the files. Raises DataError.
+    """
+    if _can_link(sources[0], folder):
+        return f"{what} are hard-linked and take no further space"
+    need_bytes, free_bytes = sum(source.stat().st_size for source in sources), shutil.disk_usage(folder).free
+    if need_bytes > free_bytes:
+        raise DataError(
+            f"{out}: {free_bytes / 1e6:.0f} MB free, but the {what} to copy take {need_bytes / 1e6:.0f} MB; "
+            "make room, or give an --out on the file system of the source, where they are hard-linked"
+        )
+    return f"{what} are copied, {need_bytes / 1e6:.0f} MB of {free_bytes / 1e6:.0f} MB free"
+
+
+def _can_link(source: Path, folder: Path) -> bool:
+    """Into a folder of the same file system, and one that has hard links."""
     probe = folder / ".probe"
     try:
         os.link(source.resolve(), probe)

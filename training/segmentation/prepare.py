@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from dataclasses import replace
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from training.data.conversion.cityscapes import LABELS, SPLITS, read_splits
 from training.data.errors import DataError, exit_status
-from training.data.files import building, can_link
+from training.data.files import building, placement
 from training.data.manifest import (
     MANIFEST_FILE,
     SCHEMA,
@@ -110,9 +109,9 @@ def _build(
 ) -> Manifest:
     with building(out) as partial:
         everything = [pair for pairs in splits.values() for pair in pairs]
-        _check_room([path for pair in everything for path in (pair.image, pair.truth)], partial, out)
-        how = f"and reading them with {workers} workers"
-        print(f"linking {len(everything)} pairs of {source} into {out} {how}", flush=True)
+        files = [path for pair in everything for path in (pair.image, pair.truth)]
+        how = placement(files, partial, out, "files")
+        print(f"preparing {len(everything)} pairs of {source} in {out} with {workers} workers; {how}", flush=True)
         progress = Progress(len(everything), "pairs")
         held, shards = {}, {}
         for name, pairs in splits.items():
@@ -128,17 +127,6 @@ def _build(
         categories = list(CLASS_NAMES)
         manifest = Manifest(SCHEMA, WORKLOAD, generator, str(source), fingerprint, categories, held, shards)
         return write_manifest(partial, manifest)
-
-
-def _check_room(files: list[Path], partial: Path, out: Path) -> None:
-    if can_link(files[0], partial):
-        return
-    need_bytes, free_bytes = sum(path.stat().st_size for path in files), shutil.disk_usage(partial).free
-    if need_bytes > free_bytes:
-        raise DataError(
-            f"{out}: {free_bytes / 1e6:.0f} MB free, but the files to copy take {need_bytes / 1e6:.0f} MB; "
-            "make room, or give an --out on the file system of the source, where they are hard-linked"
-        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -14,7 +13,7 @@ from training.data.conversion.cityscapes import Split
 from training.data.conversion.coco_writer import CocoWriter
 from training.data.conversion.left_out import left_out_file, write_left_out
 from training.data.errors import DataError
-from training.data.files import building, can_link
+from training.data.files import building, placement
 from training.data.indexing.index import write_index
 from training.data.indexing.index_places import index_folder
 from training.data.manifest import (
@@ -49,7 +48,8 @@ def build(
     keep_freed_memory()
     counts = " and ".join(f"{len(split.frames)} of {name}" for name, split in splits.items())
     with building(out) as partial:
-        how = _placement(splits, partial, out)
+        images = [frame.image for split in splits.values() for frame in split.frames]
+        how = placement(images, partial, out, "frames")
         print(f"converting {counts} from {source} to {out} with {workers} workers; {how}", flush=True)
         progress = Progress(sum(len(split.frames) for split in splits.values()), "frames")
         held, shards = {}, {}
@@ -131,16 +131,3 @@ def _check_trainable(train: _Built, source: Path) -> None:
         raise DataError(f"{source}: no frame of train can be used; {len(details)} {reason}, the first {details[0]}")
     if not train.trained:
         raise DataError(f"{source}: no frame of train has an object to train on, that is one of {', '.join(_NAMES)}")
-
-
-def _placement(splits: dict[str, Split], partial: Path, out: Path) -> str:
-    images = [frame.image for split in splits.values() for frame in split.frames]
-    if can_link(images[0], partial):
-        return "frames are hard-linked and take no further space"
-    need_bytes, free_bytes = sum(image.stat().st_size for image in images), shutil.disk_usage(partial).free
-    if need_bytes > free_bytes:
-        raise DataError(
-            f"{out}: {free_bytes / 1e6:.0f} MB free, but the frames to copy take {need_bytes / 1e6:.0f} MB; "
-            "make room, or give an --out on the file system of the source, where they are hard-linked"
-        )
-    return f"frames are copied, {need_bytes / 1e6:.0f} MB of {free_bytes / 1e6:.0f} MB free"
