@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch
 from split import split
-from steppers import WORKLOADS, Ask, Variant, ready, started
+from steppers import WORKLOADS, Ask, Variant, ratio_text, ready, started
 
 BATCHES = {"ssd": 16, "segmentation": 8}
 BARE = "bare"
@@ -62,26 +62,19 @@ def _compare(variants: list[Variant], asks: list[Ask], options: argparse.Namespa
     first = variants[0]
     told = ready(variants, asks)
     print(f"\n== {first.workload}, batch {first.batch} per process, {asks[0]('gradient_mb')[0]:.1f} MB of gradients")
-    taken: dict[str, list[float]] = {variant.name: [] for variant in variants}
+    rates: dict[str, list[float]] = {variant.name: [] for variant in variants}
     for _ in range(options.repeats):
         for variant, own, ask in zip(variants, told, asks, strict=True):
-            steps = max(1, round(options.seconds / own["step_s"]))
-            taken[variant.name].append(max(ask("time", steps, False)))
-    base, default = taken[BARE], taken[variants[1].name]
+            step_s = max(ask("time", max(1, round(options.seconds / own["step_s"])), False))
+            rates[variant.name].append(first.batch * first.processes / step_s)
     print(f"{'':22}   images/s    ms a step   of bare               of {variants[1].name}")
     for variant in variants:
-        own_s = taken[variant.name]
-        rate = statistics.median(first.batch * first.processes / step_s for step_s in own_s)
-        ratios = [_ratio(base, own_s), "" if variant is first else _ratio(default, own_s)]
+        found = rates[variant.name]
+        rate = statistics.median(found)
+        ratios = "   ".join(ratio_text(found, rates[base.name], 3) for base in variants[: 1 + (variant is not first)])
         print(
-            f"{variant.name:22} {rate:10.1f} {1e3 * statistics.median(own_s):12.2f}   {'   '.join(ratios)}", flush=True
+            f"{variant.name:22} {rate:10.1f} {1e3 * first.batch * first.processes / rate:12.2f}   {ratios}", flush=True
         )
-
-
-def _ratio(base: list[float], own: list[float]) -> str:
-    """Of rates."""
-    ratios = [theirs / ours for theirs, ours in zip(base, own, strict=True)]
-    return f"{statistics.median(ratios):5.3f} ({min(ratios):.3f}..{max(ratios):.3f})"
 
 
 def _traces(variants: list[Variant], asks: list[Ask], folder: Path) -> None:

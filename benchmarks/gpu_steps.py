@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch
-from steppers import Ask, Variant, ready, started
+from steppers import Ask, Variant, ratio_text, ready, started
 
 BATCHES = {"ssd": [16, 128], "segmentation": [8]}
 OURS = ["ours=", "graph=--cuda-graph", "graph in DDP=--cuda-graph --ddp torch", "plain=--no-compile"]
@@ -83,9 +83,7 @@ def _compare(variants: list[Variant], asks: list[Ask], options: argparse.Namespa
         cells = []
         for read in (True, False):
             found, base = rates[variant.name, read], rates[first, read]
-            ratios = [mine / other for mine, other in zip(found, base, strict=True)]
-            spread = f"{min(ratios):.2f}..{max(ratios):.2f}"
-            cells.append(f"{statistics.median(found):7.1f}/s {statistics.median(ratios):5.2f} ({spread})")
+            cells.append(f"{statistics.median(found):7.1f}/s {ratio_text(found, base, 2)}")
         print(f"{variant.name:26} {'   '.join(cells)}   {own['peak'] / GIB:7.2f}   {own['ready_s']:7.1f}")
     sys.stdout.flush()
     if options.profile:

@@ -9,6 +9,7 @@ import functools
 import multiprocessing
 import os
 import shlex
+import statistics
 import sys
 import tempfile
 import time
@@ -100,6 +101,12 @@ def ready(variants: list[Variant], asks: list[Ask]) -> list[dict[str, float]]:
         told.append({name: max(answer[name] for answer in answers) for name in answers[0]})
         print(f"{variant.name}: ready in {told[-1]['ready_s']:.1f} s", file=sys.stderr, flush=True)
     return told
+
+
+def ratio_text(own: list[float], base: list[float], digits: int) -> str:
+    """Of rates in the same turns: the ratios' median, and from where to where they go."""
+    ratios = [mine / other for mine, other in zip(own, base, strict=True)]
+    return f"{statistics.median(ratios):5.{digits}f} ({min(ratios):.{digits}f}..{max(ratios):.{digits}f})"
 
 
 def _ask(variant: Variant, pipes: list[Connection], *request: object) -> list[Any]:

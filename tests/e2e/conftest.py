@@ -37,6 +37,14 @@ def world(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Iterator[Wo
 
 
 @pytest.fixture(scope="module")
+def finished(world: World, request: pytest.FixtureRequest) -> World:
+    """After the sweep of the module's FORM."""
+    status, output = world.run(request.module.FORM)
+    assert status == 0, output[-5000:]
+    return world
+
+
+@pytest.fixture(scope="module")
 def fault_world(tmp_path_factory: pytest.TempPathFactory, scenes: Path, pytestconfig: pytest.Config) -> Iterator[World]:
     """The same, but a stand-in program plays the launcher and its ranks, of `ssd` alone; leases are short."""
     root = tmp_path_factory.mktemp("faults")

@@ -5,23 +5,12 @@ from __future__ import annotations
 import json
 import re
 from hashlib import sha256
-from itertools import combinations
 from pathlib import Path
 
 import pytest
-from world import World, rows_of
+from world import TWO_STEPS, World, assert_pairs_were_read, rows_of
 
-FORM = {
-    "preset": "quick", "nodes": [2], "length": {"steps": 2}, "batch_per_gpu": 2, "window_steps": 1,
-    "warmup_steps": 1, "synthetic_steps": 1, "dataset_factor": 3,
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def finished(world: World) -> World:
-    status, output = world.run(FORM)
-    assert status == 0, output[-5000:]
-    return world
+FORM = TWO_STEPS | {"nodes": [2], "dataset_factor": 3}
 
 
 def data_set(world: World, workload: str) -> Path:
@@ -30,21 +19,7 @@ def data_set(world: World, workload: str) -> Path:
 
 
 def test_masks_are_part_of_the_bytes_that_segmentation_needs_and_reads(finished: World) -> None:
-    folder = data_set(finished, "segmentation")
-    pairs = [
-        image.stat().st_size + (folder / "gtFine/train" / image.parent.name / mask_of(image)).stat().st_size
-        for image in (folder / "leftImg8bit/train").rglob("*.png")
-    ]
-    assert len(pairs) == 12
-    for row in rows_of(finished, "segmentation"):
-        assert row["mean_image_bytes"] == pytest.approx(sum(pairs) / 12)
-        # Two batches of two images on each rank: whole pairs, each counted once.
-        read = sum(row["evidence"]["distinct_bytes"].values())
-        assert any(read == sum(chosen) for k in range(1, 4 * row["ranks"] + 1) for chosen in combinations(pairs, k))
-
-
-def mask_of(image: Path) -> str:
-    return image.name.replace("_leftImg8bit.png", "_gtFine_labelIds.png")
+    assert_pairs_were_read(finished, data_set(finished, "segmentation"), 12)
 
 
 @pytest.mark.parametrize("workload", ["ssd", "segmentation"])

@@ -10,19 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from world import World, rows_of
+from world import TWO_STEPS, World, assert_pairs_were_read, rows_of
 
-FORM = {
-    "preset": "quick", "nodes": [1, 2], "length": {"steps": 2}, "batch_per_gpu": 2, "window_steps": 1,
-    "warmup_steps": 1, "synthetic_steps": 1,
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def finished(world: World) -> World:
-    status, output = world.run(FORM)
-    assert status == 0, output[-5000:]
-    return world
+FORM = TWO_STEPS | {"nodes": [1, 2]}
 
 
 def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
@@ -68,18 +58,8 @@ def test_rates_follow_from_the_event_logs(finished: World) -> None:
 
 
 def test_masks_are_part_of_the_bytes_that_segmentation_needs_and_reads(finished: World) -> None:
-    prepared = finished.home / "nas" / "prepared"
-    (folder,) = prepared.glob("segmentation-*")
-    images, masks = (
-        [path.stat().st_size for path in (folder / part / "train").rglob("*.png")] for part in ("leftImg8bit", "gtFine")
-    )
-    assert len(images) == len(masks) == 4
-    for row in rows_of(finished, "segmentation"):
-        assert row["mean_image_bytes"] == pytest.approx((sum(images) + sum(masks)) / 4)
-        # Two batches of two images on each rank: every pair is read once by all of them together, or more often.
-        distinct = row["evidence"]["distinct_bytes"]
-        assert all(bytes_ <= sum(images) + sum(masks) for bytes_ in distinct.values())
-        assert sum(distinct.values()) not in (0, sum(images))
+    (folder,) = (finished.home / "nas" / "prepared").glob("segmentation-*")
+    assert_pairs_were_read(finished, folder, 4)
 
 
 def test_no_image_is_read_before_the_clock_starts(finished: World) -> None:

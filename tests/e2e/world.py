@@ -11,8 +11,11 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from scaleout import settings
 from scaleout.config import files
@@ -20,6 +23,10 @@ from scaleout.local.cluster import LocalCluster
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RUN_LIMIT_S = 280
+# What a small sweep asks for, but for its nodes.
+TWO_STEPS = {
+    "preset": "quick", "length": {"steps": 2}, "batch_per_gpu": 2, "window_steps": 1, "warmup_steps": 1, "synthetic_steps": 1,
+}  # fmt: skip
 
 
 @dataclass
@@ -167,3 +174,21 @@ def wait_for(condition: Any, seconds: float, what: str) -> None:
 def rows_of(world: World, workload: str) -> list[dict[str, Any]]:
     """The trials of a workload in the last sweep's results."""
     return [row for row in world.results()["trials"] if row["workload"] == workload]
+
+
+def assert_pairs_were_read(world: World, folder: Path, images: int) -> None:
+    """Segmentation needs and reads its masks too: by the last sweep, of TWO_STEPS, from this prepared set."""
+    pairs = [
+        image.stat().st_size + (folder / "gtFine/train" / image.parent.name / _mask_of(image)).stat().st_size
+        for image in (folder / "leftImg8bit/train").rglob("*.png")
+    ]
+    assert len(pairs) == images
+    for row in rows_of(world, "segmentation"):
+        assert row["mean_image_bytes"] == pytest.approx(sum(pairs) / images)
+        # Two batches of two images on each rank: whole pairs, each counted once.
+        read = sum(row["evidence"]["distinct_bytes"].values())
+        assert any(read == sum(chosen) for k in range(1, 4 * row["ranks"] + 1) for chosen in combinations(pairs, k))
+
+
+def _mask_of(image: Path) -> str:
+    return image.name.replace("_leftImg8bit.png", "_gtFine_labelIds.png")

@@ -43,6 +43,12 @@ def few(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("ssd") / "few", 3)
 
 
+def validate_on_train(root):
+    """Gives a data set a validation split, which is the other one's copy."""
+    shutil.copytree(root / "train2017", root / "val2017")
+    shutil.copy(root / "annotations/instances_train2017.json", root / "annotations/instances_val2017.json")
+
+
 def start(launcher, cwd, *arguments):
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RANK", "WORLD_SIZE", "LOCAL_RANK")}
     command = [*launcher, str(MAIN), *map(str, arguments)]
@@ -183,8 +189,7 @@ def test_a_prime_number_of_images_on_several_ranks(tmp_path, ranks, images):
 
 def test_evaluation_of_a_checkpoint_and_while_training(tmp_path):
     data = write_dataset(tmp_path / "data", 3)
-    shutil.copytree(data / "train2017", data / "val2017")
-    shutil.copy(data / "annotations/instances_train2017.json", data / "annotations/instances_val2017.json")
+    validate_on_train(data)
     done = start(
         [sys.executable], tmp_path, "-d", data, *FAST, "--epochs", 1, "--evaluation", 0, "--save", tmp_path / "saved",
         "--events", tmp_path / "train", "--json-summary", tmp_path / "summary.json", "--ebs", 3,
@@ -211,8 +216,7 @@ def test_evaluation_of_a_checkpoint_and_while_training(tmp_path):
 def test_benchmarks(data, tmp_path, mode):
     root = tmp_path / "data"
     shutil.copytree(data, root)
-    shutil.copytree(data / "train2017", root / "val2017")
-    shutil.copy(data / "annotations/instances_train2017.json", root / "annotations/instances_val2017.json")
+    validate_on_train(root)
     done = start(
         [sys.executable], tmp_path, "-d", root, *FAST, "--mode", mode, "--benchmark-iterations", 2, "--ebs", 2,
         "--benchmark-warmup", 1, "--json-summary", tmp_path / "summary.json",
@@ -228,8 +232,7 @@ def test_benchmarks(data, tmp_path, mode):
 def test_inference_compiled_without_a_compiler_is_refused_in_a_sentence(data, tmp_path, monkeypatch):
     root = tmp_path / "data"
     shutil.copytree(data, root)
-    shutil.copytree(data / "train2017", root / "val2017")
-    shutil.copy(data / "annotations/instances_train2017.json", root / "annotations/instances_val2017.json")
+    validate_on_train(root)
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     done = start([sys.executable], tmp_path, "-d", root, *FAST, "--mode", "benchmark-inference", "--compile")

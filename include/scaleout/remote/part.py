@@ -101,9 +101,7 @@ class Part:
         """Sends a word to the supervisor, now or as soon as there is a session."""
         if word in ("stop", "stall"):
             self._last_word = word
-        if self._process is not None and not self._process.is_closing():
-            with contextlib.suppress(asyncssh.Error, OSError):
-                self._process.stdin.write(word.encode() + b"\n")
+        self._send(word.encode() + b"\n")
 
     @property
     def told_to_stall(self) -> bool:
@@ -144,15 +142,19 @@ class Part:
         except (asyncssh.Error, OSError) as error:
             raise _LostError(f"the connection was lost: {error}") from None
         self._process = process
-        if message:
-            with contextlib.suppress(BrokenPipeError):  # it has ended already: why, its last words tell
-                process.stdin.write(message)
+        self._send(message)
         while "ready" not in (said := await self._next_message()):
             if "log" in said:  # a login shell that greets
                 self._log(self.place.node.name, said["log"])
         self.clock_ahead_s = said["ready"] - time.time()
         if self._last_word:
             self.say(self._last_word)
+
+    def _send(self, message: bytes) -> None:
+        """To the session, if there is one. One that has ended takes nothing; why it did, its last words tell."""
+        if self._process is not None and not self._process.is_closing():
+            with contextlib.suppress(asyncssh.Error, OSError):
+                self._process.stdin.write(message)
 
     async def _listen(self) -> ExitStatus:
         name = self.place.node.name
