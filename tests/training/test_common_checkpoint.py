@@ -6,7 +6,6 @@ import pickle
 import random
 import resource
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from ranks import launch
 
+from training.common import process_exit
 from training.common.checkpoint import check, check_folder, load, restore, save
 from training.common.ddp import wrap
 from training.common.errors import TrainingError, UserError
@@ -117,30 +118,13 @@ def forbid_large_files(really):
         resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 
 
-def launch(part, folder):
-    root = Path(__file__).resolve().parents[2]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        __file__,
-        part,
-        folder,
-    ]
-    environment = os.environ | {"PYTHONPATH": f"{root}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     """The folder of a training of two ranks that went through and was then resumed from its middle."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "file").write_text("not a folder")
-    launch("through", folder)
-    launch("resume", folder)
+    launch(__file__, "through", folder)
+    launch(__file__, "resume", folder)
     return folder
 
 
@@ -416,13 +400,13 @@ def test_a_checkpoint_of_ours_is_not_the_reference_programs(saved):
         load_reference_ssd(saved, 81)
 
 
-if __name__ == "__main__":
-    drive(sys.argv[1], Path(sys.argv[2]))
-
-
 def test_a_folder_with_later_checkpoints_of_another_training_is_refused(tmp_path):
     (tmp_path / "epoch_2.pt").touch()
     check_folder(tmp_path, ALONE, 2)
     (tmp_path / "epoch_5.pt").touch()
     with pytest.raises(UserError, match=r"holds epoch_5\.pt of another training already"):
         check_folder(tmp_path, ALONE, 2)
+
+
+if __name__ == "__main__":
+    process_exit.run(lambda: drive(sys.argv[1], Path(sys.argv[2])))

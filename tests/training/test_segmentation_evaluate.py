@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from training.common import process_exit
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.inference import blocks_of
@@ -388,4 +389,4 @@ def a_rank(folder: Path, ports: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    a_rank(Path(sys.argv[1]), sys.argv[2:])
+    process_exit.run(lambda: a_rank(Path(sys.argv[1]), sys.argv[2:]))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ import torch
 from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from ranks import launch
 from torch import nn
 
+from training.common import process_exit
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.pixels import MEAN, STD
@@ -344,14 +345,9 @@ def ranks(tmp_path_factory):
     write_validation(folder / "one", BOXES[:1])
     write_validation(folder / "broken")
     (folder / "broken" / "val2017" / "ulm" / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
     a_rank(folder)
     for world_size in (2, 3):
-        launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={world_size}", "--nnodes=1"]
-        command = [sys.executable, *launcher, __file__, str(folder)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        launch(__file__, folder, ranks=world_size)
     return {
         world_size: [json.loads((folder / f"{world_size}-{rank}.json").read_text()) for rank in range(world_size)]
         for world_size in (1, 2, 3)
@@ -417,4 +413,4 @@ def a_rank(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    a_rank(Path(sys.argv[1]))
+    process_exit.run(lambda: a_rank(Path(sys.argv[1])))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from training.common import process_exit
 from training.common.binding import bind, local_world_size
 from training.common.errors import UserError, fail
 from training.segmentation.args import parse
@@ -30,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    process_exit.run(main)

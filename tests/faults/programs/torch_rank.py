@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from rank_life import RANK, RankLife, is_finished
 
-from training.common import program
+from training.common import process_exit, program
 from training.wire.events import Body
 
 
@@ -29,4 +29,4 @@ def train(write: Callable[[Body], None], step_s: float) -> None:
 
 
 if __name__ == "__main__":
-    program.run(lambda write: train(write, float(sys.argv[2])), Path(sys.argv[1]))
+    process_exit.run(lambda: program.run(lambda write: train(write, float(sys.argv[2])), Path(sys.argv[1])))
