@@ -35,7 +35,7 @@ test-soak: setup ## faults at random moments, then launches back to back (root; 
 		$(if $(FAULTS),--soak-faults $(FAULTS)) $(if $(LAUNCHES),--soak-launches $(LAUNCHES))
 
 bench: setup ## how fast input, start-up and launches are here, as ratios within one run (about 18 minutes; 3 GB in a temporary folder)
-	@$(IN_ENV) for program in benchmarks/s*.py benchmarks/convert.py benchmarks/inflate.py; do echo "== $$program"; $(NODE_PYTHON) "$$program" || exit 1; done
+	@$(IN_ENV) for program in benchmarks/s*_input.py benchmarks/ssd_startup.py benchmarks/convert.py benchmarks/inflate.py; do echo "== $$program"; $(NODE_PYTHON) "$$program" || exit 1; done
 	@$(IN_ENV) echo "== benchmarks/launch.py"; python benchmarks/launch.py
 
 lint: setup ## ruff, the contract that keeps the rooms apart, and the compose file against its specification

@@ -14,7 +14,6 @@ import itertools
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,8 +24,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from pictures import street_scenes
+from pictures import link_frame, small_frames, street_scenes
 from PIL import Image
+from programs import Ran, run
 from pycocotools import mask
 
 from training.data.conversion.annotations import NONE, POLYGONS, RLE, annotated
@@ -34,9 +34,6 @@ from training.data.conversion.categories import CATEGORIES
 from training.data.conversion.cityscapes import Frame, read_splits
 from training.data.conversion.truth import PER_LABEL, label_of, read_instance_ids
 from training.data.memory import keep_freed_memory
-
-PROGRAM = Path(__file__).resolve().parents[1] / "training" / "data" / "convert.py"
-FRAMES_PER_CITY = 200
 
 
 def main() -> None:
@@ -104,20 +101,20 @@ def _whole_program(frames: list[Frame], scratch: Path, images: int) -> None:
     """With links, digests, annotations, index and manifest, on all cores."""
     tree = scratch / "many"
     for place, frame in zip(range(images), itertools.cycle(frames)):
-        _link(tree, place, frame.image, frame.truth)
-    taken_s, _ = _convert(tree, scratch / "out", os.cpu_count() or 1)
-    print(f"program, {images} frames of these, all cores: {images / taken_s:.1f} images/s")
+        link_frame(tree, place, {"leftImg8bit": frame.image, "gtFine_instanceIds": frame.truth})
+    ran = _convert(tree, scratch / "out", os.cpu_count() or 1)
+    print(f"program, {images} frames of these, all cores: {images / ran.seconds:.1f} images/s")
 
 
 def _tenfold(scratch: Path, images: int, repeats: int) -> None:
-    trees = {count: _small_frames(scratch / f"small-{count}", count) for count in (images, 10 * images)}
+    trees = {count: small_frames(scratch / f"small-{count}", count) for count in (images, 10 * images)}
     times_s: dict[int, list[float]] = {count: [] for count in trees}
     peaks_mb: dict[int, list[float]] = {count: [] for count in trees}
     for _ in range(repeats):
         for count, tree in trees.items():
-            taken_s, peak_bytes = _convert(tree, scratch / "out", 1)
-            times_s[count].append(taken_s)
-            peaks_mb[count].append(peak_bytes / 1e6)
+            ran = _convert(tree, scratch / "out", 1)
+            times_s[count].append(ran.seconds)
+            peaks_mb[count].append(ran.peak_bytes / 1e6)
     for count in trees:
         print(
             f"program, {count} small frames, one core: {statistics.median(times_s[count]):.2f} s, "
@@ -129,49 +126,10 @@ def _tenfold(scratch: Path, images: int, repeats: int) -> None:
     )
 
 
-def _small_frames(tree: Path, count: int) -> Path:
-    """Links to one frame of 256x128 px with three objects, under `count` names."""
-    tree.mkdir()
-    image, truth = tree / "image.png", tree / "truth.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (128, 256, 3), dtype=np.uint8)).save(image)
-    ids = np.full((128, 256), 7, np.uint16)
-    ids[20:90, 10:60], ids[40:80, 50:120], ids[5:20, 200:256] = 26000, 24000, 26
-    Image.fromarray(ids).save(truth)
-    for place in range(count):
-        _link(tree, place, image, truth)
-    return tree
-
-
-def _link(tree: Path, place: int, image: Path, truth: Path) -> None:
-    city = f"city{place // FRAMES_PER_CITY:04d}"
-    for source, part, end in ((image, "leftImg8bit", "leftImg8bit"), (truth, "gtFine", "gtFine_instanceIds")):
-        target = tree / part / "train" / city / f"{city}_{place:06d}_000019_{end}.png"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.hardlink_to(source)
-
-
-def _convert(tree: Path, out: Path, workers: int) -> tuple[float, int]:
-    """Runs the program: seconds, and the bytes that its first process had at most."""
-    command = [sys.executable, str(PROGRAM), "--cityscapes", str(tree), "--out", str(out), "--workers", str(workers)]
-    started_s, peak_bytes = time.perf_counter(), 0
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while running.poll() is None:
-        peak_bytes = max(peak_bytes, _peak_bytes(running.pid))
-        time.sleep(0.02)
-    taken_s = time.perf_counter() - started_s
-    if running.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {running.returncode}")
+def _convert(tree: Path, out: Path, workers: int) -> Ran:
+    ran = run("data/convert.py", "--cityscapes", str(tree), "--out", str(out), "--workers", str(workers))
     shutil.rmtree(out)
-    return taken_s, peak_bytes
-
-
-def _peak_bytes(pid: int) -> int:
-    """What a process had at most in memory so far; 0 where it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0)
+    return ran
 
 
 def _options() -> argparse.Namespace:

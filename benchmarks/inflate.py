@@ -17,14 +17,12 @@ import json
 import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,8 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np
-import psutil
+from pictures import for_detection, street_scenes
 from PIL import Image
+from programs import run
 
 from training.data.inflation.augment import Augmenter, Change, Pixels, Tone, draw_change
 from training.data.inflation.encode import encode_png
@@ -223,56 +222,22 @@ def _program(base: Path, scratch: Path, method: str, options: argparse.Namespace
     times_s = []
     for factor in (options.factor, 10 * options.factor):
         with tempfile.TemporaryDirectory(dir=scratch) as out:
-            started_s = time.perf_counter()
-            with _peak_bytes() as peak:
-                summary = _run(
-                    "ssd/inflate.py", "--source", str(base), "--out", out, "--method", method,
-                    "--factor", str(factor), "--workers", str(options.processes),
-                )  # fmt: skip
-            times_s.append(time.perf_counter() - started_s)
+            ran = run(
+                "ssd/inflate.py", "--source", str(base), "--out", out, "--method", method,
+                "--factor", str(factor), "--workers", str(options.processes),
+            )  # fmt: skip
+            summary = json.loads(ran.stdout.splitlines()[-1])
+            times_s.append(ran.seconds)
         print(
             f"inflate.py --method {method}, {summary['images']:5d} images of {summary['mean_image_bytes'] / 1e6:.2f} MB: "
-            f"{times_s[-1]:6.1f} s, {summary['images'] / times_s[-1] / options.processes:6.2f} images/s per core, "
-            f"at most {peak[0] / 1e6:.0f} MB of memory in all its processes",
+            f"{summary['images'] / times_s[-1] / options.processes:6.2f} images/s per core, {ran.text()}",
             flush=True,
         )
     print(f"  10 times the images take {times_s[1] / times_s[0]:.2f} times the time")
 
 
-@contextmanager
-def _peak_bytes() -> Iterator[list[int]]:
-    """What the processes below this one hold at most, shared pages counted once, looked at every 0.1 s."""
-    peak, ended = [0], threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.1):
-            held = 0
-            for process in psutil.Process().children(recursive=True):
-                try:
-                    held += process.memory_full_info().pss
-                except psutil.Error:
-                    continue
-            peak[0] = max(peak[0], held)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _run(program: str, *arguments: str) -> dict[str, int]:
-    command = [sys.executable, str(ROOT / "training" / program), *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1]) if "--cityscapes" in command or "--source" in command else {}
-
-
 def _converted(scratch: Path, frames: int) -> Path:
-    _run("data/generate.py", "--out", str(scratch / "cityscapes"), "--train", str(frames), "--val", "0")
-    _run("data/convert.py", "--cityscapes", str(scratch / "cityscapes"), "--out", str(scratch / "base"))
-    return scratch / "base"
+    return for_detection(street_scenes(scratch / "cityscapes", frames), scratch / "base")
 
 
 def _options() -> argparse.Namespace:

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
+from programs import run
 
 from training.segmentation.dataset import SegmentationSet
 
-_PROGRAMS = Path(__file__).resolve().parents[1] / "training" / "data"
 _JPEG_QUALITY = 92
+_FRAMES_PER_CITY = 200
+_PER_LABEL = 1000  # instance ids to label ids
 
 
 def street_scenes(out: Path, frames: int) -> Path:
     """`out`, in Cityscapes' layout, with so many frames of train."""
-    _run("generate.py", "--out", str(out), "--train", str(frames), "--val", "0")
+    run("data/generate.py", "--out", str(out), "--train", str(frames), "--val", "0")
     return out
+
+
+def small_frames(tree: Path, count: int) -> Path:
+    """`tree`, in Cityscapes' layout: links to one frame of 256x128 px with three objects, under `count` names."""
+    tree.mkdir()
+    image, truth, labels = (tree / f"{name}.png" for name in ("image", "truth", "labels"))
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (128, 256, 3), dtype=np.uint8)).save(image)
+    ids = np.full((128, 256), 7, np.uint16)
+    ids[20:90, 10:60], ids[40:80, 50:120], ids[5:20, 200:256] = 26000, 24000, 26
+    Image.fromarray(ids).save(truth)
+    Image.fromarray(np.where(ids < _PER_LABEL, ids, ids // _PER_LABEL).astype(np.uint8)).save(labels)
+    for place in range(count):
+        link_frame(tree, place, {"leftImg8bit": image, "gtFine_instanceIds": truth, "gtFine_labelIds": labels})
+    return tree
+
+
+def link_frame(tree: Path, place: int, files: dict[str, Path]) -> None:
+    """Puts a frame, its files by the ends of their names, under the name of its `place` into Cityscapes' layout."""
+    city = f"city{place // _FRAMES_PER_CITY:04d}"
+    for end, source in files.items():
+        target = tree / end.partition("_")[0] / "train" / city / f"{city}_{place:06d}_000019_{end}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.hardlink_to(source)
 
 
 def for_detection(cityscapes: Path, out: Path) -> Path:
     """`out`, as the SSD program reads it."""
-    _run("convert.py", "--cityscapes", str(cityscapes), "--out", str(out))
+    run("data/convert.py", "--cityscapes", str(cityscapes), "--out", str(out))
     return out
 
 
@@ -66,7 +90,3 @@ def _as_jpeg(pairs: list[tuple[Path, Path]]) -> None:
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(convert, pairs):
             pass
-
-
-def _run(program: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, str(_PROGRAMS / program), *arguments], check=True, stdout=subprocess.DEVNULL)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from training.common.errors import UserError
-from training.common.reading import Content
+from training.common.reading import Content, undecodable
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, of values from 0 to 1
 STD = (0.229, 0.224, 0.225)
@@ -74,9 +73,3 @@ def finished(images: Sequence[Tensor], colours: Colours) -> Tensor:
         for channel, low, high in zip(place, *bounds, strict=True):
             channel.clamp_(low, high)  # bounds of a tensor's would take ten times as long
     return out
-
-
-def undecodable(path: Path, reason: Exception) -> UserError:
-    """What a user is told of a file that is no image."""
-    said = " ".join(str(reason).split())
-    return UserError(f"{path} cannot be decoded ({said}); put the image back, or take it out of the data set")

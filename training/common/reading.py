@@ -49,3 +49,9 @@ def read_file(path: Path) -> Content:
     if not len(content):
         raise UserError(f"{path} is empty; put the image back, or take it out of the data set")
     return content
+
+
+def undecodable(path: Path, reason: Exception) -> UserError:
+    """What a user is told of a file that is no image."""
+    said = " ".join(str(reason).split())
+    return UserError(f"{path} cannot be decoded ({said}); put the image back, or take it out of the data set")

@@ -16,19 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from training.common.errors import UserError
-from training.common.gang import Gang
-from training.common.pixels import undecodable
-from training.common.reading import Content
+from training.common.reading import Content, undecodable
 from training.data.files import LOOKUPS_AT_ONCE
 from training.data.indexing.arrays import map_array, save_array
 from training.data.manifest import read_manifest
 from training.segmentation.kept import kept
 from training.wire.schema import read_json, write_json
+
+if TYPE_CHECKING:
+    from training.common.gang import Gang
 
 WORKLOAD = "segmentation"
 
