@@ -24,10 +24,10 @@ def street_scenes(out: Path, frames: int) -> Path:
 
 
 def small_frames(tree: Path, count: int) -> Path:
-    """`tree`, in Cityscapes' layout: links to one frame of 256x128 px with three objects, under `count` names."""
+    """`tree`, in Cityscapes' layout: links to one frame of 256x128 px with three objects and less than 4 KiB a file, under `count` names."""
     tree.mkdir()
     image, truth, labels = (tree / f"{name}.png" for name in ("image", "truth", "labels"))
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (128, 256, 3), dtype=np.uint8)).save(image)
+    Image.linear_gradient("L").resize((256, 128)).convert("RGB").save(image)
     ids = np.full((128, 256), 7, np.uint16)
     ids[20:90, 10:60], ids[40:80, 50:120], ids[5:20, 200:256] = 26000, 24000, 26
     Image.fromarray(ids).save(truth)
