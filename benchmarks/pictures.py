@@ -24,7 +24,10 @@ def street_scenes(out: Path, frames: int) -> Path:
 
 
 def small_frames(tree: Path, count: int) -> Path:
-    """`tree`, in Cityscapes' layout: links to one frame of 256x128 px with three objects and less than 4 KiB a file, under `count` names."""
+    """`tree`, in Cityscapes' layout: links to one frame of 256x128 px, under `count` names.
+
+    It has three objects, and less than 4 KiB a file.
+    """
     tree.mkdir()
     image, truth, labels = (tree / f"{name}.png" for name in ("image", "truth", "labels"))
     Image.linear_gradient("L").resize((256, 128)).convert("RGB").save(image)

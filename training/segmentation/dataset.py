@@ -24,56 +24,21 @@ from PIL import Image
 from training.common.errors import UserError
 from training.common.reading import Content, undecodable
 from training.data.files import LOOKUPS_AT_ONCE
-from training.data.indexing.arrays import map_array, save_array
 from training.data.manifest import read_manifest
 from training.segmentation.kept import kept
-from training.wire.schema import read_json, write_json
+from training.segmentation.listing import MASK_END, City, Listed, Listing, load_listing, mask_name, write_listing
 
 if TYPE_CHECKING:
     from training.common.gang import Gang
 
 WORKLOAD = "segmentation"
 
-_VERSION = 2  # one more whenever the same folders give another listing
-_META = "meta.json"
 _TAKES = "about 100 bytes an image"
-_IMAGE_ENDS = ("_leftImg8bit.jpeg", "_leftImg8bit.jpg", "_leftImg8bit.png")
-_MASK_END = "_gtFine_labelIds.png"
 PARTS = ("leftImg8bit", "gtFine")
 _ROTATIONS = 3  # --cv 0, 1 and 2
-_FOLDERS_AT_ONCE = 16
 _LOOKUPS_QUEUED = 4096
 
 Say = Callable[[str], None]
-City = tuple[
-    str, Path, Path
-]  # `<split>/<folder>` and the folders of its images and masks, of which one may not be there
-Listed = tuple["Listing", np.ndarray, np.ndarray]  # with offsets of the names and the names
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What the folders held. Files without their other half are left out; so is a second image of the same frame.
-
-    `fingerprint` is of the folders and their dates, `names_sha256` of the images' names.
-    """
-
-    version: int
-    fingerprint: str
-    names_sha256: str
-    images_without_mask: int
-    masks_without_image: int
-    second_images: int
-    has_jpeg: bool
-
-    def left_out(self) -> str:
-        """`2 images without a mask, 1 masks without an image`; empty where nothing is left out."""
-        counts = {
-            "images without a mask": self.images_without_mask,
-            "masks without an image": self.masks_without_image,
-            "second images of the same frame": self.second_images,
-        }
-        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +76,21 @@ class SegmentationSet:
         place = images / ("+".join(splits) or f"{split}-cv{cv}")
 
         def load(folder: Path) -> Listed | None:
-            found = _load(folder)
+            found = load_listing(folder)
             return found if found and found[0].fingerprint == fingerprint else None
 
         def make(folder: Path) -> None:
             say(f"listing {place}, once for this node")
             started_s = time.monotonic()
-            listed = _listed(fingerprint, cities)
-            _check(listed, root, images, masks, "+".join(splits) or "<split>", f"{len(cities)} cities of {place.name}")
-            _write(folder, listed)
-            say(f"listed {len(listed[1]) - 1} pairs in {time.monotonic() - started_s:.1f} s")
+            listing, pairs = write_listing(folder, fingerprint, cities)
+            if not pairs:
+                where = "+".join(splits) or "<split>"
+                raise UserError(
+                    f"{root} has no pair of {images.relative_to(root)}/{where}/<city>/*_leftImg8bit.png (or .jpg) and "
+                    f"{masks.relative_to(root)}/{where}/<city>/*{MASK_END}; there are "
+                    f"{listing.left_out() or 'neither images nor masks'} in the {len(cities)} cities of {place.name}"
+                )
+            say(f"listed {pairs} pairs in {time.monotonic() - started_s:.1f} s")
 
         found = kept("files", root, place, load, make, say, _TAKES, beside)
         if left_out := found[0].left_out():
@@ -138,7 +108,7 @@ class SegmentationSet:
         return self.images / self.name(index)
 
     def mask(self, index: int) -> Path:
-        return self.masks / _mask_name(self.name(index))
+        return self.masks / mask_name(self.name(index))
 
 
 def has_split(root: Path, split: str) -> bool:
@@ -251,87 +221,6 @@ def _dated_ns(folder: Path) -> int:
         return folder.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
-
-
-def _listed(fingerprint: str, cities: list[City]) -> Listed:
-    names: list[bytes] = []
-    without_mask = without_image = seconds = 0
-    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as threads:
-        image_files = [threads.submit(_files, city, _IMAGE_ENDS) for _, city, _ in cities]
-        mask_files = [threads.submit(_files, city, (_MASK_END,)) for _, _, city in cities]
-        for (city, _, _), image_names, mask_names in zip(cities, image_files, mask_files, strict=True):
-            frames = {name[: -len(_MASK_END)] for name in mask_names.result()}
-            paired = 0
-            before = ""
-            for name in image_names.result():
-                frame = _frame(name)
-                if frame == before:
-                    seconds += 1
-                elif frame in frames:
-                    paired += 1
-                    names.append(os.fsencode(f"{city}/{name}"))
-                else:
-                    without_mask += 1
-                before = frame
-            without_image += len(frames) - paired
-    has_jpeg = any(not name.endswith(b".png") for name in names)
-    offsets = np.zeros(len(names) + 1, dtype=np.int64)
-    np.cumsum([len(name) for name in names], out=offsets[1:])
-    joined = b"".join(names)
-    names_sha256 = hashlib.sha256(joined + offsets.tobytes()).hexdigest()
-    listing = Listing(_VERSION, fingerprint, names_sha256, without_mask, without_image, seconds, has_jpeg)
-    return listing, offsets, np.frombuffer(joined, dtype=np.uint8)
-
-
-def _check(listed: Listed, root: Path, images: Path, masks: Path, split: str, searched: str) -> None:
-    listing, offsets, _ = listed
-    if len(offsets) == 1:
-        raise UserError(
-            f"{root} has no pair of {images.relative_to(root)}/{split}/<city>/*_leftImg8bit.png (or .jpg) and "
-            f"{masks.relative_to(root)}/{split}/<city>/*{_MASK_END}; there are "
-            f"{listing.left_out() or 'neither images nor masks'} in the {searched}"
-        )
-
-
-def _write(folder: Path, listed: Listed) -> None:
-    listing, offsets, names = listed
-    save_array(folder / "offsets.npy", offsets)
-    save_array(folder / "names.npy", names)
-    write_json(folder / _META, listing)
-
-
-def _files(folder: Path, ends: tuple[str, ...]) -> list[str]:
-    """The names that end so, by frame. A listing only: what each name stands for is not looked up."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"cannot list {folder}: {error.strerror}") from error
-    return sorted((name for name in names if name.endswith(ends) and not name.startswith(".")), key=_sort_key)
-
-
-def _sort_key(name: str) -> tuple[str, str]:
-    return _frame(name), name
-
-
-def _frame(name: str) -> str:
-    return name[: name.rindex("_")] if name.endswith(_IMAGE_ENDS) else name[: -len(_MASK_END)]
-
-
-def _mask_name(image_name: str) -> str:
-    return f"{_frame(image_name)}{_MASK_END}"
-
-
-def _load(folder: Path) -> Listed | None:
-    """The listing in a folder, or None where none is that is whole and of this version."""
-    try:
-        listing = read_json(Listing, folder / _META)
-        offsets, names = map_array(folder / "offsets.npy"), map_array(folder / "names.npy")
-        sound = offsets.dtype == np.int64 and names.dtype == np.uint8 and offsets[-1] == len(names)
-    except Exception:  # numpy's reader meets damage with many kinds of error, and all mean the same
-        return None
-    return (listing, offsets, names) if sound and listing.version == _VERSION else None
 
 
 def _bytes_of(paths: Iterable[Path]) -> int:
