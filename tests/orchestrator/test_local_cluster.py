@@ -162,6 +162,16 @@ def test_down_twice_and_down_before_up_are_no_errors(own: PrivateCluster, tmp_pa
     assert not (tmp_path / "never up").exists()
 
 
+def test_asking_for_the_hosts_writes_into_no_file_that_others_read_or_run(own: PrivateCluster) -> None:
+    def written() -> dict[str, tuple[int, int]]:
+        found = [next(own.local.folder.rglob(name)) for name in ("isi_flush", "isi_for_array", "ports.json")]
+        return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+    before = written()
+    own.local.hosts()
+    assert written() == before
+
+
 def test_every_host_sees_the_nas_and_has_a_home_of_its_own(cluster: PrivateCluster) -> None:
     (cluster.local.nas / "seen").write_text("by all\n")
 

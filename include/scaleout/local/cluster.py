@@ -16,6 +16,7 @@ from scaleout import settings
 from scaleout.config.cluster import Cluster, OneFS
 from scaleout.errors import ScaleoutError
 from scaleout.local import onefs
+from scaleout.local.files import keep_file
 from scaleout.local.hosts import Host, make_key
 from scaleout.local.packages import install
 from scaleout.local.ports import ADDRESS, free_port
@@ -81,18 +82,14 @@ class LocalCluster:
         for name in names:
             if name not in ports:
                 ports[name] = free_port()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(ports, indent=1) + "\n")
+        keep_file(path, json.dumps(ports, indent=1) + "\n")
         return ports
 
     def _array_programs(self, folder: Path) -> Path:
         programs = folder / "bin"
-        programs.mkdir(parents=True, exist_ok=True)
         for name in ("isi_for_array", "isi_flush"):
-            script = programs / name
             command = shlex.join([sys.executable, str(Path(onefs.__file__)), name])
-            script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-            script.chmod(0o755)
+            keep_file(programs / name, f'#!/bin/sh\nexec {command} "$@"\n', 0o755)
         return programs
 
     def _write_connections(self, hosts: dict[str, Host]) -> None:
@@ -108,9 +105,7 @@ class LocalCluster:
             }
             for connection, host in hosts.items()
         }
-        path = self.folder / "connections.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        keep_file(self.folder / "connections.json", json.dumps(document, indent=1) + "\n", 0o600)
 
 
 def local_cluster(cluster: Cluster) -> LocalCluster:

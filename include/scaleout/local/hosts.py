@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from scaleout.errors import ScaleoutError
+from scaleout.local.files import keep_file
 from scaleout.local.ports import ADDRESS, refuse_taken
 from scaleout.local.processes import end, with_descendants
 
@@ -71,8 +72,8 @@ class Host:
         self.home.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         make_key(self.folder / "ssh_host_ed25519_key")
-        (self.folder / "authorized_keys").write_text(self.authorized_key + "\n")
-        self.config.write_text(self._config_text())
+        keep_file(self.folder / "authorized_keys", self.authorized_key + "\n")
+        keep_file(self.config, self._config_text())
 
     def stop(self) -> None:
         """Ends the daemon and the sessions that it serves, nothing else."""
