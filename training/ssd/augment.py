@@ -13,7 +13,7 @@ _OVERLAPS = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9])  # least IoU of the crop wi
 _SIDES = (0.3, 1.0)  # of a crop, as fractions of the image's
 _ASPECTS = (0.5, 2.0)
 _ATTEMPTS = 24  # after that many, no crop: one image in about 1,000
-_ATTEMPTS_AT_ONCE = 6  # most images need no more
+_FIRST_ATTEMPTS = 6  # looked at before the others are: most images need no more
 _NUMBERS_PER_ATTEMPT = 5
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 _FLIP, _HUE, _SATURATION, _BRIGHTNESS, _CONTRAST, _CROP = range(6)
@@ -67,8 +67,8 @@ def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
     numbers = uniforms.reshape(len(boxes), _ATTEMPTS, _NUMBERS_PER_ATTEMPT)
     found = np.tile(_WHOLE, (len(boxes), 1)).astype(np.float32)
     left = np.arange(len(boxes))
-    for first in range(0, _ATTEMPTS, _ATTEMPTS_AT_ONCE):
-        windows, good = _attempts(numbers[left, first : first + _ATTEMPTS_AT_ONCE], [boxes[image] for image in left])
+    for tried in (slice(0, _FIRST_ATTEMPTS), slice(_FIRST_ATTEMPTS, _ATTEMPTS)):
+        windows, good = _attempts(numbers[left, tried], [boxes[image] for image in left])
         hit = good.any(axis=1)
         found[left[hit]] = windows[hit, good[hit].argmax(axis=1)]
         left = left[~hit]
@@ -79,7 +79,7 @@ def _crops(uniforms: NDArray[np.float64], boxes: list[Floats]) -> Floats:
 
 def _attempts(numbers: NDArray[np.float64], boxes: list[Floats]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The windows (images, attempts, 4) that (images, attempts, 5) uniforms stand for, and which of them will do."""
-    option, width, height, left, top = np.moveaxis(numbers, 2, 0)
+    option, width, height, left, top = (numbers[:, :, number] for number in range(_NUMBERS_PER_ATTEMPT))
     choice = (option * (len(_OVERLAPS) + 1)).astype(np.int64)
     whole = choice == len(_OVERLAPS)
     width, height = _scaled(width, *_SIDES), _scaled(height, *_SIDES)
@@ -88,11 +88,12 @@ def _attempts(numbers: NDArray[np.float64], boxes: list[Floats]) -> tuple[NDArra
     windows[whole] = _WHOLE
 
     image = _image_of(boxes)
-    starts = np.flatnonzero(np.diff(image, prepend=-1))
+    starts = np.searchsorted(image, np.arange(len(boxes)))
     each_box = np.concatenate(boxes)[:, None, :]  # (all boxes, 1, 4) against (all boxes, attempts, 4)
-    overlaps = _iou(each_box, windows[image]) >= np.append(_OVERLAPS, 0.0)[choice][image]
+    each_window = windows[image]
+    overlaps = _iou(each_box, each_window) >= np.append(_OVERLAPS, 0.0)[choice][image]
     enough = np.logical_and.reduceat(overlaps, starts, axis=0)
-    some = np.logical_or.reduceat(_centres_inside(each_box, windows[image]), starts, axis=0)
+    some = np.logical_or.reduceat(_centres_inside(each_box, each_window), starts, axis=0)
     aspect = width / height
     return windows, whole | (enough & some & (aspect >= _ASPECTS[0]) & (aspect <= _ASPECTS[1]))
 
@@ -103,15 +104,22 @@ def _image_of(boxes: list[Floats]) -> NDArray[np.int64]:
 
 
 def _iou(boxes: NDArray[np.floating], windows: NDArray[np.floating]) -> NDArray[np.floating]:
-    sides = np.minimum(boxes[..., 2:], windows[..., 2:]) - np.maximum(boxes[..., :2], windows[..., :2])
-    common = sides.clip(min=0).prod(axis=-1)
-    areas = [(b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (boxes, windows)]
-    return common / (areas[0] + areas[1] - common)
+    (left, top, right, bottom), (w_left, w_top, w_right, w_bottom) = _sides(boxes), _sides(windows)
+    width = (np.minimum(right, w_right) - np.maximum(left, w_left)).clip(min=0)
+    common = width * (np.minimum(bottom, w_bottom) - np.maximum(top, w_top)).clip(min=0)
+    return common / ((right - left) * (bottom - top) + (w_right - w_left) * (w_bottom - w_top) - common)
 
 
 def _centres_inside(boxes: NDArray[np.floating], windows: NDArray[np.floating]) -> NDArray[np.bool_]:
-    centres = (boxes[..., :2] + boxes[..., 2:]) / 2
-    return ((centres > windows[..., :2]) & (centres < windows[..., 2:])).all(axis=-1)
+    (left, top, right, bottom), (w_left, w_top, w_right, w_bottom) = _sides(boxes), _sides(windows)
+    x, y = (left + right) / 2, (top + bottom) / 2
+    inside: NDArray[np.bool_] = (x > w_left) & (y > w_top) & (x < w_right) & (y < w_bottom)
+    return inside
+
+
+def _sides(boxes: NDArray[np.floating]) -> tuple[NDArray[np.floating], ...]:
+    """The (..., 4) boxes' left, top, right and bottom, each by itself: numpy is slow at an axis of four."""
+    return boxes[..., 0], boxes[..., 1], boxes[..., 2], boxes[..., 3]
 
 
 def _cropped(boxes: Floats, crops: Floats) -> Floats:
