@@ -228,7 +228,7 @@ class Ours(Stepper):
             for _ in range(CURVE_BATCHES)
         ]
         training.set_learning_rate(self._recipe.learning_rate(0, 0))
-        losses = [training.step(batches[step % CURVE_BATCHES]) for step in range(steps)]
+        losses = [training.step(batches[step % CURVE_BATCHES]).clone() for step in range(steps)]
         return torch.stack(losses).tolist()
 
 

@@ -47,7 +47,10 @@ class Training:
         self.graph.capture(self._step, inputs)
 
     def step(self, inputs: Inputs) -> Tensor:
-        """Forward, backward, update. The loss stays on the device, so the host need not wait for it."""
+        """Forward, backward, update. The loss stays on the device, so the host need not wait for it.
+
+        It is to be read or copied before the next step, which overwrites it where torch.compile makes graphs of its own.
+        """
         beat()  # here: of a gang that hangs, the rank that never came this far is the oldest
         return self.graph.replay(inputs) if self.graph and self.graph.captured else self._step(inputs)
 
