@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch
 from split import split
-from steppers import WORKLOADS, Ask, Variant, ratio_text, ready, started
+from steppers import WORKLOADS, Ask, Variant, prepare, ratio_text, ready, started
 
 BATCHES = {"ssd": 16, "segmentation": 8}
 BARE = "bare"
@@ -52,6 +52,8 @@ def main() -> None:
             Variant.named(text, workload, batch, "--ddp", "torch", *common, **here) for text in options.setting
         ]
         with started(variants) as asks, tempfile.TemporaryDirectory() as scratch:
+            if options.at_once:
+                prepare(asks)
             _compare(variants, asks, options)
             _traces(variants, asks, Path(options.traces or scratch))
             for ask in asks:
@@ -99,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--flags", default="", help="for every setting")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a turn, about")
+    parser.add_argument("--at-once", action="store_true", help="compile all settings beside each other")
     parser.add_argument("--traces", metavar="DIR", help="keep the traces there")
     options = parser.parse_args()
     options.processes = options.processes or (2 if options.device == "cpu" else gpus)

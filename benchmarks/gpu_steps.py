@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch
-from steppers import Ask, Variant, ratio_text, ready, started
+from steppers import Ask, Variant, prepare, ratio_text, ready, started
 
 BATCHES = {"ssd": [16, 128], "segmentation": [8]}
 OURS = ["ours=", "graph=--cuda-graph", "graph in DDP=--cuda-graph --ddp torch", "plain=--no-compile"]
@@ -53,7 +53,7 @@ def main() -> None:
         sys.exit("gpu_steps.py measures a GPU, and torch finds none here")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.repeats} turns, medians", flush=True)
     with ExitStack() as running:
-        rounds = []
+        rounds: list[tuple[list[Variant], list[Ask]]] = []
         for workload in options.workload:
             for batch in options.batch or BATCHES[workload]:
                 cropped = ["--crop_size", options.crop] if options.crop and workload == "segmentation" else []
@@ -61,6 +61,8 @@ def main() -> None:
                 if options.reference and not options.loss_curves:
                     variants.insert(0, Variant(REFERENCE, workload, batch, reference=options.reference.resolve()))
                 rounds.append((variants, running.enter_context(started(variants))))
+        if options.at_once:
+            prepare([ask for _, asks in rounds for ask in asks])
         for variants, asks in rounds:
             size = f"batch {variants[0].batch}" + (f", crop {options.crop}" if options.crop else "")
             print(f"\n== {variants[0].workload}, {size}", flush=True)
@@ -130,6 +132,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ours", action="append", metavar="NAME=FLAGS", help=f"default: {', '.join(OURS)}")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a turn, about")
+    parser.add_argument("--at-once", action="store_true", help="compile all variants beside each other: no `ready`")
     parser.add_argument("--profile", action="store_true", help=f"the {SHOWN_OPERATORS} operators that take most")
     parser.add_argument("--loss-curves", type=int, metavar="STEPS", help="train instead, and print the losses")
     options = parser.parse_args()

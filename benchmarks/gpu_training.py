@@ -1,7 +1,7 @@
 """How much of a training's time one GPU idles when DALI feeds it with PNG, with JPEG: real runs of both programs.
 
     python benchmarks/gpu_training.py [--workload ssd segmentation] [--frames 256] [--seconds 20] [--num-workers 16]
-                                      [--flags FLAGS]
+                                      [--formats PNG JPEG] [--flags FLAGS]
 
 Street scenes are generated in a temporary folder. Each run is a training program's own, with its event log; the windows
 before the last `--seconds` of the trial are left out, so that queues are as full as they stay. `of synthetic` compares
@@ -39,19 +39,23 @@ def main() -> None:
         print(f"{options.frames} frames, {options.num_workers} workers, {options.seconds:.0f} s each", flush=True)
         print(f"{'':24}images/s  of synthetic  GPU idle  waiting for data  of that for files", flush=True)
         for workload in options.workload:
-            for name, data in _sets(workload, scenes, made).items():
-                events = _run(workload, data, made / f"{workload}-{name}", options)
+            for name in options.formats:
+                events = _run(workload, _set(workload, name, scenes, made), made / f"{workload}-{name}", options)
                 print(f"{workload + ', ' + name:24}{_told(events, options.seconds)}", flush=True)
 
 
-def _sets(workload: str, scenes: Path, made: Path) -> dict[str, Path]:
-    if workload == "ssd":
-        png = for_detection(scenes, made / "ssd-png")
-        return {"PNG": png, "JPEG": detection_as_jpeg(png, made / "ssd-jpeg")}
-    return {
-        "PNG": scenes,
-        "JPEG": segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg"),
-    }
+def _set(workload: str, name: str, scenes: Path, made: Path) -> Path:
+    jpeg = name == "JPEG"
+    if workload == "segmentation":
+        return (
+            segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg")
+            if jpeg
+            else scenes
+        )
+    png = made / "ssd-png"
+    if not png.exists():
+        for_detection(scenes, png)
+    return detection_as_jpeg(png, made / "ssd-jpeg") if jpeg else png
 
 
 def _run(workload: str, data: Path, events: Path, options: argparse.Namespace) -> list[Event]:
@@ -97,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--frames", type=int, default=256, help="to generate")
     parser.add_argument("--seconds", type=float, default=20.0, help="of a trial that are looked at")
     parser.add_argument("--num-workers", type=int, default=16)
+    parser.add_argument("--formats", nargs="+", choices=("PNG", "JPEG"), default=["PNG", "JPEG"])
     parser.add_argument("--flags", default="", help="for the training programs")
     return parser.parse_args()
 

@@ -23,6 +23,7 @@ def make_assembly(*flags):
         options,
         mixed_precision=True,
         dilated=False,
+        compile_mode="default",
         optimizer=lambda model, fused: sgd([{"params": list(model.parameters())}], 0.1, 0.9, fused),
         loss=lambda model, inputs: model(inputs[0]).square().mean(),
     )

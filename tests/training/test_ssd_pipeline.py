@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from nvidia.dali import fn, types
 from PIL import Image
 from ssd_data import BOXES, CATEGORIES, FIRST_ID, HEIGHT, WIDTH, write_dataset
 from torchvision.ops import box_convert, box_iou
 from torchvision.transforms.v2 import functional
 
-from training.common.dali_loader import DaliLoader
+from training.common.dali_loader import DaliLoader, Graph
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.sampler import Sampler
@@ -38,7 +39,9 @@ def loader():
     """Makes loaders, and closes them."""
     made = []
 
-    def make(kind, layout, rank=0, ranks=1, batch=2, augment=True, first_epoch=0, antialias=True, workers=1):
+    def make(
+        kind, layout, rank=0, ranks=1, batch=2, augment=True, first_epoch=0, antialias=True, workers=1, drawn=None
+    ):
         gang = Gang(rank, rank, ranks, 0, torch.device("cpu"), None)
         annotations = open_annotations(layout.annotations, lambda line: None)
         sampler = Sampler(len(annotations), rank, ranks, batch, seed=1)
@@ -46,7 +49,7 @@ def loader():
         if kind == "torch":
             made.append(TorchLoader(sampler, planner, gang, TorchInput(antialias), workers, first_epoch))
         else:
-            drawn = graph(gang.device, antialias, jpeg=False)
+            drawn = drawn or graph(gang.device, antialias, jpeg=False)
             made.append(DaliLoader(sampler, planner, gang, drawn, workers, first_epoch))
         return made[-1]
 
@@ -124,6 +127,34 @@ def test_batches_do_not_depend_on_the_number_of_ranks_or_on_where_one_begins(lay
         if step >= alone.steps_per_pass:
             again = later.next_batch()
             assert all(torch.equal(a, b) for a, b in zip(whole.inputs, again.inputs, strict=True))
+
+
+@pytest.mark.parametrize("at_once", [7, 64])
+def test_steps_whose_batches_are_made_in_one_run_are_those_made_one_by_one(tmp_path, loader, at_once):
+    """As on a GPU, where torch finishes nothing: runs of 3 and of 32 steps, of a pass that has 2 or 3."""
+
+    def define(files, given):
+        images = fn.decoders.image(files[0], device="cpu")
+        sums = [
+            fn.reductions.sum(fn.cast(values, dtype=types.FLOAT), axes=[0]) for values in (given.boxes, given.labels)
+        ]
+        return images, given.anchors, given.flips, *sums
+
+    names = ("anchors", "flips", "boxes", "labels")
+    layout = Layout(write_dataset(tmp_path / "data"))
+    shared = {"layout": layout, "ranks": 2, "rank": 1, "first_epoch": 1}
+    alone, together = (
+        loader("dali", **shared, drawn=Graph(define, 1, names, ["images", *names], images_at_once=count))
+        for count in (1, at_once)
+    )
+    steps = alone.steps_per_pass
+    for step in range(3 * at_once):
+        expected, found = alone.next_batch(), together.next_batch()
+        assert expected.image_ids == found.image_ids and expected.padded_images == found.padded_images
+        assert all(torch.equal(a, b) for a, b in zip(expected.inputs, found.inputs, strict=True))
+        one, other = alone.usage(), together.usage()
+        assert (one.distinct_files, one.distinct_bytes) == (other.distinct_files, other.distinct_bytes)
+        assert one.first_pass_distinct_bytes == other.first_pass_distinct_bytes or step >= steps
 
 
 @pytest.mark.parametrize("kind", LOADERS)

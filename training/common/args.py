@@ -101,13 +101,15 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="default",
         metavar="MODE",
-        help="torch.compile the step; the default on a GPU where it can be (not with --deterministic)",
+        help="torch.compile the step; the default on a GPU where it can be (not with --deterministic), for SSD with "
+        "reduce-overhead, which launches small batches as CUDA graphs",
     )
     compiled.add_argument("--no-compile", dest="compile", action="store_const", const=NOT_COMPILED)
     how.add_argument(
         "--cuda-graph",
         action="store_true",
-        help="launch a step as one CUDA graph: for small batches, which the host launches more slowly than a GPU computes",
+        help="launch a step as one CUDA graph, DDP's exchange included: for small batches, which the host launches more "
+        "slowly than a GPU computes",
     )
     how.add_argument(
         "--activation-checkpointing",

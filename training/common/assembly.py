@@ -1,7 +1,8 @@
 """From a model to what trains it: memory layout, DDP, compilation, precision and optimiser, the same for both programs.
 
-On a GPU the step is compiled where it can be (`compiler`), and launched as one CUDA graph where that is asked for: both
-change how the same arithmetic is run, and take their time in the warm-up, before any clock starts.
+On a GPU the step is compiled where it can be (`compiler`), with CUDA graphs where the program wants them, and launched as one
+graph where that is asked for: this changes how the same arithmetic is run, and takes its time in the warm-up, before any
+clock starts.
 """
 
 from __future__ import annotations
@@ -57,12 +58,13 @@ def assemble(
     options: CommonOptions,
     mixed_precision: bool,
     dilated: bool,
+    compile_mode: str,
     optimizer: Callable[[nn.Module, bool], torch.optim.Optimizer],
     loss: Callable[[nn.Module, Inputs], Tensor],
 ) -> Assembly:
     """`optimizer` gets the model and whether it may be fused; `loss` the wrapped model and a batch, images first.
 
-    Raises UserError.
+    `compile_mode` is torch.compile's where a GPU's step is compiled and `options` ask for none. Raises UserError.
     """
     device = gang.device
     layout = memory_layout(options.data_layout, device)
@@ -73,7 +75,7 @@ def assemble(
     model = model.to(device, memory_format=layout)
     if options.activation_checkpointing:
         recompute_blocks(model)
-    mode, uncompiled = _compile_mode(options, device)
+    mode, uncompiled = _compile_mode(options, compile_mode, device)
     updates = optimizer(model, device.type == "cuda")
     graph = _graph(device, mode, updates) if options.cuda_graph else None
     # DDP gets a model that is compiled already: only then torch cuts that at the buckets of gradients
@@ -92,13 +94,13 @@ def assemble(
         images, *rest = inputs  # in one layout, whichever a loader gives: compiled code is made for one
         return whole((images.contiguous(memory_format=layout), *(tensor.contiguous() for tensor in rest)))
 
-    training = Training(wrapped.model, updates, precision, batch_loss, graph)
+    training = Training(wrapped.model, updates, precision, batch_loss, graph, mode in _OWN_GRAPHS)
     compiled = f"compiled ({mode})" if mode else f"not compiled: {uncompiled}"
     how = f"{compiled}; kernels launched {'as one CUDA graph' if graph else 'one by one'}"
     return Assembly(model, training, layout, wrapped, how)
 
 
-def _compile_mode(options: CommonOptions, device: torch.device) -> tuple[str | None, str]:
+def _compile_mode(options: CommonOptions, usual: str, device: torch.device) -> tuple[str | None, str]:
     """The mode for torch.compile; None with the reason where the step is not compiled. Raises UserError."""
     if options.compile_mode == NOT_COMPILED:
         return None, "--no-compile"
@@ -107,7 +109,7 @@ def _compile_mode(options: CommonOptions, device: torch.device) -> tuple[str | N
     if device.type == "cpu":
         return None, "the default on the CPU"
     why_not = "--deterministic" if options.deterministic else compiler.why_not(device)
-    return (None, why_not) if why_not else ("default", "")
+    return (None, why_not) if why_not else ("default" if options.cuda_graph else usual, "")
 
 
 def _graph(device: torch.device, mode: str | None, optimizer: torch.optim.Optimizer) -> StepGraph:

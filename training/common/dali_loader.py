@@ -6,12 +6,13 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
@@ -22,17 +23,17 @@ from torch import Tensor
 from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
 from training.common.loader import Batch, Ledger, Plan, Planner, Usage, shares
-from training.common.reading import Content, FileReader
+from training.common.reading import FileReader, Reads, contents
 from training.common.sampler import Sampler
 
-_QUEUE_DEPTH = 2  # batches that DALI works on ahead
+_QUEUE_DEPTH = 2  # runs that DALI works on ahead
 _READ_AHEAD = 3  # batches that are read beyond those
 _READS_AT_ONCE = 16
 _MOST_LANES = 4
-_IN_USE = _QUEUE_DEPTH + 4  # batches whose files DALI may still look at, those included that a GPU has not finished
+_IN_USE = _QUEUE_DEPTH + 4  # runs whose files DALI may still look at, those included that a GPU has not finished
 
 Finish = Callable[[Sequence[list[Tensor]], Plan], tuple[Tensor, ...]]
-_Run = Callable[[Callable[[], Plan]], tuple[Tensor, ...]]  # the next batch, whose plan is known once files were read
+_Next = Callable[[Callable[[], Plan]], tuple[Tensor, ...]]  # the next batch, whose plan is known once files were read
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Graph:
 
     On the CPU `finish` makes a batch's inputs of those outputs and its plan: what torch does better than DALI. It gets
     every output as a list of samples, which may differ in size and are valid until it returns.
+
+    Without it, the batches of several steps are made in one run where they have fewer images than `images_at_once`: what a
+    run costs the host hardly depends on how many it makes.
     """
 
     define: Callable[[Sequence[Any], SimpleNamespace], tuple[Any, ...]]
@@ -49,11 +53,12 @@ class Graph:
     arguments: Sequence[str]
     outputs: list[str]
     finish: Finish | None = None
+    images_at_once: int = 1
 
 
 @dataclass
 class _Lane:
-    """The `rows` of every batch that one pipeline makes with its `threads`; `waiting` holds what it did not take yet, `given`
+    """The `rows` of every run that one pipeline makes with its `threads`; `waiting` holds what it did not take yet, `given`
     what it took last, and reads in place.
     """
 
@@ -86,19 +91,23 @@ class DaliLoader:
         self._shares = shares(sampler, first_epoch)
         self._planner = planner
         self._reader = FileReader(_READS_AT_ONCE)
-        self._read: deque[tuple[Plan, list[list[Future[Content]]]]] = deque()  # not given to DALI yet
+        self._read: deque[tuple[list[Plan], list[Reads]]] = deque()  # for each run not given to DALI yet
         self._decoded: deque[tuple[Plan, list[int]]] = deque()  # given to DALI, not handed out yet
         self._ledger = Ledger(planner.items, first_epoch)
         self._file_wait_s = 0.0
         self._graph = graph
+        self._batches = 1 if graph.finish else max(1, graph.images_at_once // sampler.batch_per_gpu)  # of a run
         lanes = min(threads, sampler.batch_per_gpu, _MOST_LANES) if graph.finish else 1
-        self._lanes = [_Lane(*_part(lane, lanes, sampler.batch_per_gpu, threads)) for lane in range(lanes)]
+        images = self._batches * sampler.batch_per_gpu
+        self._lanes = [_Lane(*_part(lane, lanes, images, threads)) for lane in range(lanes)]
         pipelines = [self._pipeline(lane, gang.device.index) for lane in self._lanes]
-        self._run = _samples(pipelines, graph.finish) if graph.finish else _batches(pipelines[0], graph.outputs)
+        self._next: _Next = (
+            _samples(pipelines, graph.finish) if graph.finish else _cut(pipelines[0], graph.outputs, self._batches)
+        )
 
     def next_batch(self) -> Batch:
         try:
-            inputs = self._run(lambda: self._decoded[0][0])
+            inputs = self._next(lambda: self._decoded[0][0])
         except RuntimeError as error:
             raise self._explained(error) from error
         plan, sizes = self._decoded.popleft()
@@ -112,7 +121,7 @@ class DaliLoader:
 
     def usage(self) -> Usage:
         """`prefetched_images`: of the batches being read or decoded."""
-        plans = [plan for plan, _ in (*self._read, *self._decoded)]
+        plans = [*(plan for run, _ in self._read for plan in run), *(plan for plan, _ in self._decoded)]
         return self._ledger.usage(sum(len(plan.image_ids) for plan in plans), self._file_wait_s)
 
     def close(self) -> None:
@@ -142,19 +151,21 @@ class DaliLoader:
         return pipeline
 
     def _feed(self) -> None:
-        """Gives each lane its part of the next batch: waits for its files, with those of later batches already asked for."""
-        while len(self._read) <= _READ_AHEAD:
-            plan = self._planner.plan(next(self._shares))
-            self._read.append((plan, [self._reader.start(files) for files in plan.files]))
-        plan, reads = self._read.popleft()
+        """Gives each lane its part of the next run: waits for its files, with those of later runs already asked for."""
+        while not self._read or (len(self._read) - 1) * self._batches < _READ_AHEAD:
+            plans = self._planner.plan(list(islice(self._shares, self._batches)))
+            columns = zip(*(plan.files for plan in plans), strict=True)
+            self._read.append((plans, [self._reader.start(_joined(column)) for column in columns]))
+        plans, reads = self._read.popleft()
         asked = time.perf_counter()
-        contents = [[read.result() for read in column] for column in reads]
+        files = [contents(column) for column in reads]
         self._file_wait_s += time.perf_counter() - asked
-        sizes = [sum(len(content) for content in sample) for sample in zip(*contents, strict=True)]
-        self._decoded.append((plan, sizes))
-        columns = [*contents, *(getattr(plan.arguments, name) for name in self._graph.arguments)]
+        sizes = (sum(map(len, sample)) for sample in zip(*files, strict=True))
+        self._decoded.extend((plan, list(islice(sizes, len(plan.image_ids)))) for plan in plans)
+        given = (_joined([getattr(plan.arguments, name) for plan in plans]) for name in self._graph.arguments)
+        inputs = [*files, *given]
         for lane in self._lanes:
-            lane.waiting.append(tuple(column[lane.rows] for column in columns))
+            lane.waiting.append(tuple(column[lane.rows] for column in inputs))
 
     def _explained(self, error: RuntimeError) -> TrainingError:
         """DALI tells the operator and not the file, so the files in work are looked through."""
@@ -172,24 +183,34 @@ def _part(lane: int, lanes: int, batch: int, threads: int) -> tuple[slice, int]:
     return slice(*rows), cores[1] - cores[0]
 
 
-def _batches(pipeline: Pipeline, names: list[str]) -> _Run:
-    """Gives the outputs of the next batch as tensors of torch's, on the pipeline's device."""
-    batches = DALIGenericIterator(
+def _joined(parts: Sequence[Any]) -> Any:
+    """One after the other: arrays as an array, lists as a list."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
+
+
+def _cut(pipeline: Pipeline, names: list[str], batches: int) -> _Next:
+    """Gives the outputs of the next batch as tensors of torch's, on the pipeline's device; so many are made in one run."""
+    runs = DALIGenericIterator(
         [pipeline], names, size=-1, last_batch_policy=LastBatchPolicy.FILL, prepare_first_batch=False
     )
+    ready: deque[tuple[Tensor, ...]] = deque()
 
-    def run(_: Callable[[], Plan]) -> tuple[Tensor, ...]:
-        (tensors,) = next(batches)
-        return tuple(tensors[name] for name in names)
+    def following(_: Callable[[], Plan]) -> tuple[Tensor, ...]:
+        if not ready:
+            (tensors,) = next(runs)
+            ready.extend(zip(*(tensors[name].chunk(batches) for name in names), strict=True))
+        return ready.popleft()
 
-    return run
+    return following
 
 
-def _samples(pipelines: list[Pipeline], finish: Finish) -> _Run:
+def _samples(pipelines: list[Pipeline], finish: Finish) -> _Next:
     """Gives what `finish` makes of the next batch, while the pipelines work on those after it."""
     ahead = False
 
-    def run(plan: Callable[[], Plan]) -> tuple[Tensor, ...]:
+    def following(plan: Callable[[], Plan]) -> tuple[Tensor, ...]:
         nonlocal ahead
         if not ahead:
             _schedule(pipelines)
@@ -205,7 +226,7 @@ def _samples(pipelines: list[Pipeline], finish: Finish) -> _Run:
         _schedule(pipelines)
         return inputs
 
-    return run
+    return following
 
 
 def _schedule(pipelines: list[Pipeline]) -> None:

@@ -82,7 +82,9 @@ class Planner(Protocol):
 
     items: int  # how many different samples there are
 
-    def plan(self, share: Share) -> Plan: ...
+    def plan(self, shares: Sequence[Share]) -> list[Plan]:
+        """A plan for each share: of several at once each takes less time."""
+        ...
 
     def inspect(self, plan: Plan) -> None:
         """Reads a plan's files once more to find out what is wrong with them. Raises UserError naming one."""

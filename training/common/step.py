@@ -21,7 +21,7 @@ Inputs = tuple[Tensor, ...]
 class Training:
     """What a step changes. `loss` maps a batch's tensors to a scalar; it runs the (wrapped) model under autocast.
 
-    `graph` is there where a step shall be one; `capture` makes it.
+    `graph` is there where a step shall be one; `capture` makes it. `own_graphs`: torch.compile makes some of its own.
     """
 
     model: nn.Module
@@ -29,6 +29,7 @@ class Training:
     precision: Precision
     loss: Callable[[Inputs], Tensor]
     graph: StepGraph | None = None
+    own_graphs: bool = False
 
     def set_learning_rate(self, rate: float) -> None:
         """The rate of all parameter groups, from the next step on."""

@@ -35,7 +35,8 @@ class _Batches(Dataset[Made]):
             return (), [], str(error)
 
     def plan(self, key: Key) -> Plan:
-        return self._planner.plan(self._sampler.share(*key))
+        (plan,) = self._planner.plan([self._sampler.share(*key)])
+        return plan
 
 
 class _Keys(KeySampler[Key]):

@@ -76,7 +76,8 @@ class Recipe(Protocol):
     """What a program trains: its model, data, loss and rates. Building one opens no image.
 
     `epochs` is where the training ends; `mixed_precision` what `--precision auto` means on a GPU, `dilated`
-    whether the model has dilated convolutions, `jpeg` whether the images are JPEG.
+    whether the model has dilated convolutions, `compile_mode` how its step is compiled on a GPU, `jpeg` whether the images
+    are JPEG.
     """
 
     program: str
@@ -87,6 +88,7 @@ class Recipe(Protocol):
     steps_per_pass: int
     mixed_precision: bool
     dilated: bool
+    compile_mode: str
 
     @property
     def jpeg(self) -> bool: ...
@@ -188,6 +190,7 @@ def _build(recipe: Recipe, place: Place) -> Assembly:
         place.options,
         recipe.mixed_precision,
         recipe.dilated,
+        recipe.compile_mode,
         recipe.optimizer,
         recipe.loss,
     )

@@ -24,8 +24,10 @@ def warm_up(
     gang.barrier()
     started = time.perf_counter()
     training.capture(inputs)
-    for _ in range(warmup_steps):
+    for step in range(warmup_steps):
         training.step(inputs)
+        if training.own_graphs and step == 0:
+            forget_peak(gang.device)  # before the second step, which captures: replays allocate nothing
     gang.barrier()
     warm = time.perf_counter()
     for _ in range(synthetic_steps):
@@ -33,7 +35,7 @@ def warm_up(
     gang.barrier()
     seconds = time.perf_counter() - warm if synthetic_steps else 0.0
     before.restore()
-    if training.graph is None:  # else it was forgotten before the capture, and replays allocate nothing
+    if not (training.graph or training.own_graphs):  # else it was forgotten before the capture
         forget_peak(gang.device)
     return Synthetic(
         warmup_steps=warmup_steps,

@@ -12,7 +12,7 @@ from nvidia.dali import fn, math, types
 from torch import Tensor
 
 from training.common.dali_loader import Graph
-from training.common.dali_pixels import black, coloured, normalised
+from training.common.dali_pixels import ALL_TO_JPEG_UNIT, black, coloured, normalised
 from training.common.loader import Plan
 from training.common.pixels import Colours, finished
 from training.segmentation.augment import NEAREST_SHIFT, Augmentation, Functions, Window, window
@@ -53,6 +53,7 @@ def graph(device: torch.device, crop: tuple[int, int], antialias: bool, jpeg: bo
             normalized_anchor=False,
             normalized_shape=False,
             device="mixed" if on_gpu and jpeg else "cpu",
+            hw_decoder_load=ALL_TO_JPEG_UNIT,
             output_type=types.RGB,
         )
         masks = fn.decoders.image_slice(

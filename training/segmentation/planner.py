@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from training.common.loader import Plan
@@ -19,7 +21,14 @@ class Planner:
         self.items = len(data)
         self._data, self._centroids, self._ranges = data, centroids, ranges
 
-    def plan(self, share: Share) -> Plan:
+    def plan(self, shares: Sequence[Share]) -> list[Plan]:
+        return [self._plan(share) for share in shares]
+
+    def inspect(self, plan: Plan) -> None:
+        for image, mask in zip(*plan.files, strict=True):
+            read_pair(image, mask)
+
+    def _plan(self, share: Share) -> Plan:
         if self._centroids is None:
             count = len(share.items)
             machine_items, points, has_point = share.machine_items, np.zeros((count, 2)), np.zeros(count, dtype=bool)
@@ -34,7 +43,3 @@ class Planner:
             arguments=augment(share.uniforms(NUMBERS), points, has_point, self._ranges),
             machine_items=machine_items,
         )
-
-    def inspect(self, plan: Plan) -> None:
-        for image, mask in zip(*plan.files, strict=True):
-            read_pair(image, mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,20 +41,27 @@ class Planner:
         self.items = len(annotations)
         self._images, self._annotations, self._augmented = images, annotations, augmented
 
-    def plan(self, share: Share) -> Plan:
-        annotations, items = self._annotations, share.items.tolist()
-        return Plan(
-            share=share,
-            image_ids=[int(annotations.image_ids[item]) for item in items],
-            files=([self._images / annotations.name(item) for item in items],),
-            arguments=self._arguments(share, items),
-        )
+    def plan(self, shares: Sequence[Share]) -> list[Plan]:
+        annotations, items = self._annotations, [item for share in shares for item in share.items.tolist()]
+        arguments = self._arguments(shares, items)
+        plans, first = [], 0
+        for share in shares:
+            part = slice(first, first + len(share.items))
+            first = part.stop
+            plan = Plan(
+                share=share,
+                image_ids=[int(annotations.image_ids[item]) for item in items[part]],
+                files=([self._images / annotations.name(item) for item in items[part]],),
+                arguments=Arguments(*(column[part] for column in arguments)),
+            )
+            plans.append(plan)
+        return plans
 
     def inspect(self, plan: Plan) -> None:
         for path in plan.files[0]:
             decode(read_file(path), path)
 
-    def _arguments(self, share: Share, items: list[int]) -> Arguments:
+    def _arguments(self, shares: Sequence[Share], items: list[int]) -> Arguments:
         boxes = [self._annotations.boxes(item) for item in items]
         labels = [self._annotations.labels(item) for item in items]
         if not self._augmented:
@@ -65,7 +73,7 @@ class Planner:
                 zeros.astype(np.int32),
             )
             return Arguments(corner, whole, no_flip, zeros, ones, ones, ones, boxes, labels)
-        done = augment(share.uniforms(NUMBERS), boxes, labels)
+        done = augment(np.concatenate([share.uniforms(NUMBERS) for share in shares]), boxes, labels)
         return Arguments(
             anchors=np.ascontiguousarray(done.crops[:, :2]),
             shapes=done.crops[:, 2:] - done.crops[:, :2],
