@@ -40,7 +40,7 @@ FAMILIES = {
     "resizing": r"upsample",
     "fused by the compiler": r"^triton",
     "convolutions, matrix products": r"fprop|dgrad|wgrad|conv|gemm|nvjet|cutlass|xmma",
-    "batch norm": r"bn_|batch_norm",
+    "batch norm": r"bn_|batch_?norm",
     "sorting": r"[sS]ort",
     "optimiser, loss scale": r"multi_tensor|[fF]used.?[sS][gG][dD]|amp_",
     "the rest": r"",
