@@ -19,7 +19,8 @@ from training.ssd.pixels import backbone_inputs
 from training.ssd.planner import Arguments
 
 OUTPUTS = ["images", "offsets", "labels"]
-_JPEG_AT_ONCE = 64  # a GPU decodes them faster than the host plans small batches of them
+# A GPU decodes JPEG faster than the host plans small batches of it; PNG keeps cores waiting for the slowest image of a run
+_AT_ONCE = 64
 
 
 def graph(device: torch.device, antialias: bool, jpeg: bool) -> Graph:
@@ -38,7 +39,7 @@ def _on_gpu(antialias: bool, jpeg: bool) -> Graph:
         images = normalised(coloured(images, given), given, True)
         return images, *_encoded(given.boxes.gpu(), given.labels.gpu())
 
-    return Graph(define, 1, Arguments._fields, OUTPUTS, images_at_once=_JPEG_AT_ONCE if jpeg else 1)
+    return Graph(define, 1, Arguments._fields, OUTPUTS, images_at_once=_AT_ONCE)
 
 
 def _on_cpu(antialias: bool) -> Graph:
