@@ -1,7 +1,8 @@
 """What exchanging gradients adds to a training step, and what DDP's settings change, as ratios within one run.
 
     python benchmarks/ddp_steps.py [--processes 8] [--device cpu] [--workload ssd segmentation] [--batch 16]
-                                   [--setting NAME=FLAGS ...] [--flags FLAGS] [--repeats 5] [--traces DIR]
+                                   [--setting NAME=FLAGS ...] [--flags FLAGS] [--repeats 5] [--at-once]
+                                   [--traces DIR]
 
 Every setting has a group of its own, one process for each GPU (NCCL) or on the CPU (gloo, one thread each); they take turns,
 on synthetic batches. `bare` makes the same steps in as many processes that exchange nothing: what a setting takes beyond it is

@@ -1,7 +1,7 @@
 """What a training step costs on one GPU, beside the reference programs' own steps, as ratios within one run.
 
     python benchmarks/gpu_steps.py [--workload ssd segmentation] [--batch 16 128] [--reference DIR] [--repeats 5]
-                                   [--ours NAME=FLAGS ...] [--profile] [--loss-curves STEPS]
+                                   [--ours NAME=FLAGS ...] [--at-once] [--profile] [--loss-curves STEPS]
 
 Every variant is a process of its own; they take turns on the GPU, on one synthetic batch. `--ours` names variants by
 flags of the training program, which assembles and steps them itself; `--ddp torch` among them makes a group of one
@@ -9,8 +9,8 @@ process. `--reference` adds NVIDIA's programs (see gpu_reference.py for DIR). Ra
 after each step, as the reference does, and once per turn, as our windows do. `ready` is the time from an assembled model
 to steady steps: compilation, cuDNN's choice of algorithms, capture. No rate has it in it. `peak` is torch's allocation.
 
-`--loss-curves` trains one CUDA graph in mixed precision and plain single precision from one seed instead, on batches of
-noise; `--profile` tells where the GPU's time goes.
+`--loss-curves` trains the default, one CUDA graph and plain single precision from one seed instead, on batches of noise;
+`--profile` tells where the GPU's time goes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from steppers import Ask, Variant, prepare, ratio_text, ready, started
 
 BATCHES = {"ssd": [16, 128], "segmentation": [8]}
 OURS = ["ours=", "graph=--cuda-graph", "graph in DDP=--cuda-graph --ddp torch", "plain=--no-compile"]
-CURVES = ["graph=--cuda-graph", "fp32=--precision fp32 --no-allow-tf32 --no-compile"]
+CURVES = ["ours=", "graph=--cuda-graph", "fp32=--precision fp32 --no-allow-tf32 --no-compile"]
 REFERENCE = "reference"
 SHOWN_OPERATORS = 15
 PROFILED_STEPS = 3

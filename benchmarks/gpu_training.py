@@ -45,17 +45,14 @@ def main() -> None:
 
 
 def _set(workload: str, name: str, scenes: Path, made: Path) -> Path:
-    jpeg = name == "JPEG"
-    if workload == "segmentation":
-        return (
-            segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg")
-            if jpeg
-            else scenes
-        )
-    png = made / "ssd-png"
-    if not png.exists():
-        for_detection(scenes, png)
-    return detection_as_jpeg(png, made / "ssd-jpeg") if jpeg else png
+    if workload == "ssd":
+        png = made / "ssd-png"
+        if not png.exists():
+            for_detection(scenes, png)
+        return png if name == "PNG" else detection_as_jpeg(png, made / "ssd-jpeg")
+    if name == "PNG":
+        return scenes
+    return segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg")
 
 
 def _run(workload: str, data: Path, events: Path, options: argparse.Namespace) -> list[Event]:

@@ -96,7 +96,8 @@ def assemble(
 
     training = Training(wrapped.model, updates, precision, batch_loss, graph, mode in _OWN_GRAPHS)
     compiled = f"compiled ({mode})" if mode else f"not compiled: {uncompiled}"
-    how = f"{compiled}; kernels launched {'as one CUDA graph' if graph else 'one by one'}"
+    launched = "as one CUDA graph" if graph else "as CUDA graphs" if training.own_graphs else "one by one"
+    how = f"{compiled}; kernels launched {launched}"
     return Assembly(model, training, layout, wrapped, how)
 
 

@@ -152,7 +152,7 @@ class DaliLoader:
 
     def _feed(self) -> None:
         """Gives each lane its part of the next run: waits for its files, with those of later runs already asked for."""
-        while not self._read or (len(self._read) - 1) * self._batches < _READ_AHEAD:
+        while (len(self._read) - 1) * self._batches < _READ_AHEAD:
             plans = self._planner.plan(list(islice(self._shares, self._batches)))
             columns = zip(*(plan.files for plan in plans), strict=True)
             self._read.append((plans, [self._reader.start(_joined(column)) for column in columns]))
