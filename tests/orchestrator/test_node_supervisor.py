@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from private_cluster import carrying, is_running
@@ -21,7 +24,7 @@ Start = Callable[..., "Session"]
 
 
 class Session:
-    """A supervisor program, and the words between it and us."""
+    """A supervisor program, and the words between it and us: no line is lost, however its writes were cut."""
 
     def __init__(self, *arguments: str | Path) -> None:
         program = settings.training_dir() / "node" / "supervisor.py"
@@ -29,6 +32,18 @@ class Session:
             [settings.node_python(), program, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        self._said: queue.Queue[str] = queue.Queue()
+        self._complaints: queue.Queue[str] = queue.Queue()
+        streams = (self.process.stdout, self._said), (self.process.stderr, self._complaints)
+        self._readers = [threading.Thread(target=self._read, args=pair, daemon=True) for pair in streams]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream: TextIO, lines: queue.Queue[str]) -> None:
+        with stream:
+            for line in stream:
+                lines.put(line)
 
     def say(self, text: str) -> None:
         assert self.process.stdin is not None
@@ -44,13 +59,31 @@ class Session:
             self.say("go\n")
 
     def heard(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return json.loads(self._said.get(timeout=60))
 
     def end(self, text: str = "") -> tuple[int, list[dict[str, Any]], str]:
         """Its exit status, what else it said, and its complaints."""
-        out, err = self.process.communicate(text, timeout=20)
-        return self.process.returncode, [json.loads(line) for line in out.splitlines()], err.strip()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it may have ended before it was told all
+            self.say(text)
+            self.process.stdin.close()
+        status = self._wait()
+        rest, complaints = ([lines.get() for _ in range(lines.qsize())] for lines in (self._said, self._complaints))
+        return status, [json.loads(line) for line in rest], "".join(complaints).strip()
+
+    def _wait(self) -> int:
+        status = self.process.wait(timeout=20)
+        for reader in self._readers:
+            reader.join(timeout=20)
+            assert not reader.is_alive()
+        return status
+
+    def kill(self) -> None:
+        assert self.process.stdin is not None
+        self.process.kill()
+        self._wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
 
 @pytest.fixture
@@ -63,8 +96,7 @@ def session() -> Iterator[Start]:
 
     yield start
     for one in started:
-        one.process.kill()
-        one.process.communicate()
+        one.kill()
 
 
 def job(run_id: str, script: str, **changes: Any) -> str:
