@@ -20,14 +20,21 @@ _LOOKS_S = 0.1
 
 @dataclass(frozen=True)
 class Ran:
-    """`peak_bytes`: what all its processes held at most, shared pages counted once, looked at every 0.1 s."""
+    """`peak_bytes`: what all its processes held at most, shared pages counted once, looked at every 0.1 s.
+
+    `own_bytes` is the most without the pages of files that they had mapped, which the kernel takes back when it needs them.
+    """
 
     seconds: float
     peak_bytes: int
+    own_bytes: int
     stdout: str
 
     def text(self) -> str:
-        return f"{self.seconds:7.1f} s, at most {self.peak_bytes / 1e6:.0f} MB of memory in all its processes"
+        return (
+            f"{self.seconds:7.1f} s, at most {self.peak_bytes / 1e6:.0f} MB of memory in all its processes, "
+            f"{self.own_bytes / 1e6:.0f} MB without mapped files"
+        )
 
 
 def run(program: str, *arguments: str) -> Ran:
@@ -38,22 +45,18 @@ def run(program: str, *arguments: str) -> Ran:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(command)} ended with {done.returncode}")
-    return Ran(time.perf_counter() - started_s, peak[0], done.stdout)
+    return Ran(time.perf_counter() - started_s, *peak, done.stdout)
 
 
 @contextmanager
 def _peak_bytes() -> Iterator[list[int]]:
-    peak, ended = [0], threading.Event()
+    """What this process's children held at most, with mapped files and without."""
+    peak, ended = [0, 0], threading.Event()
 
     def watch() -> None:
         while not ended.wait(_LOOKS_S):
-            held = 0
-            for process in psutil.Process().children(recursive=True):
-                try:
-                    held += process.memory_full_info().pss
-                except psutil.Error:
-                    continue
-            peak[0] = max(peak[0], held)
+            held = [_held_bytes(process.pid) for process in psutil.Process().children(recursive=True)]
+            peak[:] = [max(most, sum(part)) for most, part in zip(peak, zip(*held, strict=True), strict=False)] or peak
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -62,3 +65,13 @@ def _peak_bytes() -> Iterator[list[int]]:
     finally:
         ended.set()
         thread.join()
+
+
+def _held_bytes(pid: int) -> tuple[int, int]:
+    """A process's share of its pages, all and those of no file; none of one that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return 0, 0
+    kib = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
+    return tuple(1024 * sum(kib.get(name, 0) for name in names) for names in (("Pss",), ("Pss_Anon", "Pss_Shmem")))

@@ -1,6 +1,7 @@
 """How much of DALI's bare decoding speed the whole segmentation input keeps, on the same cores, in one run.
 
     python benchmarks/segmentation_input.py [--data DIR] [--seconds 8] [--repeats 5] [--batch 4] [--threads 2] [--gpu]
+                                            [--formats PNG JPEG]
 
 DIR is in Cityscapes' layout; without it, street scenes of 2048x1024 px are generated in a temporary folder. Bare decoding
 is image and mask, whole. Each repeat runs every kind once, one after the other; medians of rates and of ratios are printed.
@@ -47,10 +48,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
         os.environ["SCALEOUT_CACHE_DIR"] = str(Path(scratch) / "cache")
         png = options.data or street_scenes(Path(scratch) / "png", options.frames)
-        _compare("PNG", SegmentationSet.open(png, "train", 0, print), options)
-        if options.jpeg:
-            jpeg = segmentation_as_jpeg(SegmentationSet.open(png, "train", 0, print), Path(scratch) / "jpeg")
-            _compare("JPEG", SegmentationSet.open(jpeg, "train", 0, print), options)
+        for name in options.formats:
+            data = SegmentationSet.open(png, "train", 0, print)
+            if name == "JPEG":
+                data = SegmentationSet.open(segmentation_as_jpeg(data, Path(scratch) / "jpeg"), "train", 0, print)
+            _compare(name, data, options)
 
 
 def _compare(name: str, data: SegmentationSet, options: argparse.Namespace) -> None:
@@ -106,7 +108,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--jpeg", action=argparse.BooleanOptionalAction, default=True, help="the same as JPEG, too")
+    parser.add_argument("--formats", nargs="+", choices=("PNG", "JPEG"), default=["PNG", "JPEG"])
     parser.add_argument("--gpu", action="store_true", help="work for the first GPU")
     return parser.parse_args()
 
