@@ -186,6 +186,25 @@ def test_what_belongs_to_no_frame_is_made_anew(damage: str, workload: str, base:
         assert same(out, whole.out)
 
 
+def test_any_damaged_file_that_belongs_to_no_frame_is_made_anew(
+    workload: str, base: Path, whole: Whole, out: Path
+) -> None:
+    """By the commands that verify.py prints, file by file; the damage is one bit, with which each can still be loaded."""
+    files = [path for path in out.rglob("*") if path.is_file() and path.suffix in (".json", ".npy")]
+    of_the_whole = [
+        path for path in files if not path.name.startswith((*TRAIN, "plan", "manifest")) and path.stat().st_size
+    ]
+    assert of_the_whole
+    for path in of_the_whole:
+        content = bytearray(path.read_bytes())
+        content[-2] ^= 1
+        path.unlink()  # a hard link to the base set's
+        path.write_bytes(content)
+        assert drop(verify(out, None, 0, 1)) == 1, path
+        inflate(workload, base, out, *SETTINGS)
+        assert same(out, whole.out), path
+
+
 def test_finishing_waits_for_all_shards_and_names_the_command(workload: str, base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     few = ("--factor", FEW, "--method", "copy")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,6 +92,10 @@ class MaskLabels:
         for split in ("train", "val"):
             if not has_split(out, split):
                 continue
+            # One that can be loaded need not be right.
+            for kept in (out / INDEX_FOLDER).glob(f"{split}-*"):
+                if kept.name != PurePosixPath(_CENTROIDS).name:
+                    shutil.rmtree(kept)
             data = SegmentationSet.open(out, split, 0, print, beside=True)
             places = [out / INDEX_FOLDER / f"{split}-files"]
             if split == TRAIN:
