@@ -156,6 +156,23 @@ def test_other_settings_over_a_set_are_refused_begun_or_whole(
         (out / "plan.json").unlink(missing_ok=True)
 
 
+def test_a_set_of_a_later_version_is_left_alone(whole: Path, base: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(whole, tmp_path / "out"))
+    manifest = out / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"schema": 2', '"schema": 3'))
+    before = tree(out)
+    sentence = refused("ssd", base, out, *SETTINGS)
+    assert says(sentence, f"{manifest}: schema 3, of a later version", "give another --out")
+    assert tree(out) == before
+
+
+def test_a_damaged_plan_with_no_manifest_is_told(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    inflate("ssd", base, out, *COPIES, "--phase", "plan")
+    (out / "plan.json").write_text("")
+    assert says(refused("ssd", base, out, *COPIES), f"{out / 'plan.json'}: is damaged", f"remove {out} and begin anew")
+
+
 def test_another_base_set_is_refused(base: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(base, tmp_path / "other"))
     (other / "train2017/jena/jena_000000_000019_leftImg8bit.png").unlink()

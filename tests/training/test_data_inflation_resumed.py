@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from inflation_data import MEAN_MB, TRAIN, command, inflate, refused, same
+from test_data_programs import tree
 
 from training.data.inflation.survey import recorded
 from training.data.verification.run import drop, verify
@@ -184,6 +186,30 @@ def test_what_belongs_to_no_frame_is_made_anew(damage: str, workload: str, base:
     assert {path: path.stat().st_mtime_ns for path in dates} == dates
     if damage != "plan":
         assert same(out, whole.out)
+
+
+@pytest.mark.parametrize("damage", ["lost", "empty", "altered"])
+def test_without_its_plan_a_set_is_mended_by_its_manifest(
+    damage: str, workload: str, base: Path, whole: Whole, out: Path
+) -> None:
+    """A shard that is lost is made as it was, and the plan is there again."""
+    plan = out / "plan.json"
+    content = plan.read_text()
+    plan.unlink()
+    if damage != "lost":
+        noise = json.loads(content)["noise"]
+        plan.write_text("" if damage == "empty" else content.replace(f'"noise": {noise}', '"noise": 1.5'))
+        assert plan.read_text() != content
+    assert drop(verify(out, None, 0, 1)) == 0
+    next(out.rglob(f"{TRAIN[1]}_v0011_leftImg8bit.png")).unlink()
+    assert drop(verify(out, None, 0, 1)) == 1
+    inflate(workload, base, out, *SETTINGS)
+    assert inflate(workload, base, out, *SETTINGS).summary["skipped"]
+    assert {**tree(out), "plan.json": ""} == {**tree(whole.out), "plan.json": ""}
+
+    plan.write_text("{")
+    assert inflate(workload, base, out, *SETTINGS).summary["skipped"]
+    assert json.loads(plan.read_text())["shards"] == []
 
 
 def test_any_damaged_file_that_belongs_to_no_frame_is_made_anew(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from training.data.errors import DataError
 from training.wire.schema import WireError, read_json, to_dict, write_json
 
 SCHEMA = 2
@@ -101,6 +102,19 @@ def read_manifest(out: Path, workload: str = WORKLOAD) -> Manifest | None:
         return None
     understood = (manifest.schema, manifest.workload) == (SCHEMA, workload)
     return manifest if understood and manifest.content_sha256 == content_sha256(manifest) else None
+
+
+def check_not_later(out: Path) -> None:
+    """Raises DataError where a later version of these programs wrote the manifest, which is not to be overwritten."""
+    try:
+        schema = json.loads((out / MANIFEST_FILE).read_bytes())["schema"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise DataError(
+            f"{out / MANIFEST_FILE}: schema {schema}, of a later version, and this one knows {SCHEMA}; use that version, or "
+            "give another --out"
+        )
 
 
 def manifest_sha256(root: Path) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training.data.errors import DataError
-from training.wire.schema import WireError, read_json, write_json
+from training.data.manifest import MANIFEST_FILE
+from training.wire.schema import WireError, from_dict, to_dict, write_json
 
 SCHEMA = 1
 PLAN_FILE = "plan.json"
@@ -17,7 +20,7 @@ class Plan:
     """Who makes what of which base set; `shards` are those left to make, `<split>/<shard>`.
 
     `noise` is in grey levels; `image_bytes` and `label_bytes` are the mean sizes to expect of a picture made anew, and of
-    its labels.
+    its labels. `content_sha256` is of all the rest, and set by `write_plan`; earlier versions had none.
     """
 
     schema: int
@@ -29,22 +32,46 @@ class Plan:
     image_bytes: float
     label_bytes: float
     shards: list[str]
+    content_sha256: str = ""
+
+
+class DamagedPlanError(DataError):
+    """There is a plan, and it cannot be gone by."""
 
 
 def read_plan(out: Path) -> Plan | None:
-    """The plan of a set, None where there is none. Raises DataError for one that cannot be used."""
+    """The plan of a set, None where there is none. Raises DamagedPlanError, and DataError for one of another version."""
+    path = out / PLAN_FILE
     try:
-        plan = read_json(Plan, out / PLAN_FILE)
+        document = json.loads(path.read_bytes())
+        if isinstance(document, dict) and isinstance(schema := document.get("schema"), int) and schema != SCHEMA:
+            raise DataError(f"{path}: of schema {schema}, not {SCHEMA}; give another --out, or remove {out}")
+        plan = from_dict(Plan, document, str(path))
+        if plan.content_sha256 in ("", _content_sha256(plan)):
+            return plan
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except WireError as error:
-        raise DataError(f"{error}; it is another version's: give another --out, or remove {out}") from error
-    if plan.schema != SCHEMA:
-        raise DataError(
-            f"{out / PLAN_FILE}: of schema {plan.schema}, not {SCHEMA}; give another --out, or remove {out}"
-        )
-    return plan
+    except (ValueError, WireError):
+        pass
+    raise DamagedPlanError(
+        f"{path}: is damaged, and no {MANIFEST_FILE} is there that says how the set was begun; put the file back, or remove "
+        f"{out} and begin anew"
+    )
+
+
+def is_readable(out: Path) -> bool:
+    """Whether there is a plan to go by."""
+    try:
+        return read_plan(out) is not None
+    except DataError:
+        return False
 
 
 def write_plan(out: Path, plan: Plan) -> None:
-    write_json(out / PLAN_FILE, plan)
+    """Writes a plan with the digest of its content. Raises OSError."""
+    write_json(out / PLAN_FILE, replace(plan, content_sha256=_content_sha256(plan)))
+
+
+def _content_sha256(plan: Plan) -> str:
+    document = to_dict(replace(plan, content_sha256=""))
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

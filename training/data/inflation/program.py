@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from training.data.errors import DataError
@@ -15,7 +16,7 @@ from training.data.inflation.labels import Labels
 from training.data.inflation.options import Options, parse
 from training.data.inflation.phases import finish, left_bytes, make, plan, whole_set
 from training.data.inflation.place import at_work
-from training.data.inflation.plan import Plan
+from training.data.inflation.plan import Plan, is_readable, write_plan
 from training.data.manifest import MANIFEST_FILE, Manifest, file_sha256
 
 _MISSED = 0.1  # of the mean size: worth telling
@@ -39,7 +40,11 @@ def _run(inflation: Inflation, known: Plan | None, options: Options) -> dict[str
         images, written_bytes = make(inflation, known, options.node, options.nodes, options.workers)
         return {"images": images, "bytes": written_bytes, "skipped": not known.shards, "warnings": []}
     if manifest := whole_set(inflation, known, options.workers):
+        assert known is not None
         print(f"{options.out}: already inflated from this base set, nothing to do")
+        if not is_readable(options.out):
+            with suppress(OSError):  # the set may be read-only
+                write_plan(options.out, replace(known, shards=[]))
         return _summary(inflation, manifest, skipped=True)
     if options.phase == "finish" and known:
         return _finished(inflation, known, options)
