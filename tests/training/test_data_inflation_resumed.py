@@ -153,7 +153,7 @@ def test_only_a_damaged_shard_is_made_anew(damage: str, workload: str, base: Pat
     if damage == "record cut":
         os.truncate(record, 99)
     elif damage == "stranger":
-        (image.parent / "strange.png").write_bytes(b"of another")
+        (image.parent / f"{name}_v9999_leftImg8bit.png").write_bytes(b"of another")
     elif damage == "image altered":
         content = image.read_bytes()
         image.write_bytes(content[:-99] + b"?" + content[-98:])
@@ -186,6 +186,73 @@ def test_what_belongs_to_no_frame_is_made_anew(damage: str, workload: str, base:
     assert {path: path.stat().st_mtime_ns for path in dates} == dates
     if damage != "plan":
         assert same(out, whole.out)
+
+
+def test_files_that_are_not_its_own_are_left_where_they_are(workload: str, base: Path, whole: Whole, out: Path) -> None:
+    """What file servers and desktops leave, and notes of a user: the set is whole with them, and is mended around them."""
+    image = next(out.rglob(f"{TRAIN[1]}_v0011_leftImg8bit.png"))
+    folders = [
+        out,
+        out / "shards",
+        image.parent,
+        image.parent.parent,
+        next(out.rglob("*lindau*_leftImg8bit.png")).parent,
+    ]
+    strangers = {folder / "notes.txt": b"mine" for folder in folders}
+    strangers |= {folder / "mine" / "more" / "notes.txt": b"mine, too" for folder in folders}
+    strangers |= {folder / "@eaDir" / f"{image.name}@SynoEAStream": b"of the file server" for folder in folders}
+    strangers |= {folder / f"._{image.name}": b"of the desktop" for folder in folders}
+    for path, content in strangers.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert inflate(workload, base, out, *SETTINGS).summary["skipped"]
+    kinds = verify(out, None, 0, 1).damages.by_kind()
+    assert set(kinds) == {"extra"} and kinds["extra"] == 2 * len(folders)
+    image.unlink()
+    again = inflate(workload, base, out, *SETTINGS)
+    assert not again.summary["skipped"] and any("1 shards with 60 images to make" in line for line in again.lines)
+    assert {path: path.read_bytes() for path in strangers} == strangers
+    for path in strangers:
+        path.unlink()
+    for folder in folders:
+        for name in ("mine/more", "mine", "@eaDir"):
+            (folder / name).rmdir()
+    there, wanted = tree(out), tree(whole.out)
+    assert there.keys() == wanted.keys()
+    dated = {path for path in wanted if there[path] != wanted[path]}  # an index has the dates of folders
+    assert dated <= {path for path in wanted if path == "manifest.json" or path.endswith(("/meta.json", "/index.json"))}
+
+
+def test_pictures_of_no_frame_are_told_and_kept(workload: str, base: Path, out: Path) -> None:
+    """Segmentation reads what its folders hold."""
+    image = next(out.rglob(f"{TRAIN[1]}_v0011_leftImg8bit.png"))
+    other = shutil.copytree(image.parent, image.parent.parent / "ulm_000000_000019")
+    before = tree(other)
+    for _ in range(2):
+        sentence = refused(workload, base, out, *SETTINGS)
+        assert sentence.startswith(f"{other}: is of no frame of the base set") and "move it away" in sentence
+    assert tree(other) == before
+    shutil.rmtree(other)
+    inflate(workload, base, out, *SETTINGS)
+
+
+@pytest.mark.parametrize("stranger", ["folder", "file"])
+def test_what_blocks_a_place_is_named(stranger: str, workload: str, base: Path, whole: Whole, out: Path) -> None:
+    image = next(out.rglob(f"{TRAIN[1]}_v0011_leftImg8bit.png"))
+    if stranger == "folder":
+        blocked = image
+        image.unlink()
+        (image / "inside").mkdir(parents=True)
+    else:
+        blocked = image.parent
+        shutil.rmtree(blocked)
+        blocked.write_text("mine")
+    other = "file" if stranger == "folder" else "folder"
+    sentence = refused(workload, base, out, *SETTINGS)
+    assert sentence.startswith(f"{blocked}: is a {stranger} where a {other} belongs; move it away; ")
+    blocked.rename(out.parent / "away")
+    inflate(workload, base, out, *SETTINGS)
+    assert same(out, whole.out)
 
 
 @pytest.mark.parametrize("damage", ["lost", "empty", "altered"])

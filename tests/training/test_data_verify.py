@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from damages import SETS, TRAINING, Case, cases, flip, make_set, pictures, records, removed, run, said_of, written
 from damages import write_cityscapes as write_source
+from mounting import MOUNTING, need_mounting
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,21 @@ def test_drop_forgets_damaged_shards_only(copy: Path) -> None:
     assert (done.returncode, summary(done)["dropped_records"]) == (1, 1)
     assert before - {path.stem for path in records(copy)} == {hurt}
     assert "dropped the records of 1 shards" in done.stdout and "--drop" not in done.stdout
+
+
+READ_ONLY = 'mount --bind "$1" "$1"; mount -o remount,ro,bind "$1"; shift; exec "$@"'
+
+
+@pytest.mark.parametrize("kind", ["ssd, inflated"])
+def test_what_was_found_is_told_where_nothing_can_be_dropped(copy: Path) -> None:
+    need_mounting()
+    removed(pictures(copy)[0])
+    program = [sys.executable, str(TRAINING / "data" / "verify.py"), "--data", str(copy), "--full", "--drop"]
+    done = subprocess.run([*MOUNTING, READ_ONLY, "sh", str(copy), *program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, ""), done.stdout + done.stderr
+    assert summary(done)["damage"] == {"missing": 1} and summary(done)["dropped_records"] == 0
+    assert "could not drop the records of damaged shards: " in done.stdout and "Read-only file system" in done.stdout
+    assert "to forget what is damaged: " in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["ssd"])

@@ -21,6 +21,9 @@ def make_folder(path: Path) -> None:
     """Makes an output folder, with those above it. Raises DataError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        file = next(part for part in (path, *path.parents) if os.path.lexists(part))
+        raise DataError(f"{file}: is a file where a folder belongs; move it away") from error
     except OSError as error:
         raise DataError(
             f"{path}: cannot be made ({error.strerror}); give an --out where folders can be made"
@@ -34,6 +37,8 @@ def atomic(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(path)
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: is a folder where a file belongs; move it away") from error
     finally:
         partial.unlink(missing_ok=True)
 

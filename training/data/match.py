@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.data.manifest import MANIFEST_FILE, Generator, Manifest, read_manifest
-from training.data.verification.damage import LEFTOVER
+from training.data.names import holds_pictures
+from training.data.verification.damage import EXTRA, NEEDLESS
 from training.data.verification.look_over import look_over
 
 _SIZES_PER_FOLDER = 3
@@ -18,8 +19,9 @@ def matching_manifest(
     """The manifest of the data set in `out` where it need not be made, else None, and `say` gets a sentence why.
 
     It matches where the same program, of the same version and with the same settings, made it of the same source, and
-    all its files are there by the listings of its folders, and of some by their sizes too. Versions of libraries may
-    differ. What only the content of files tells is for `verify.py`. Raises DataError.
+    all its files are there by the listings of its folders, and of some by their sizes too, and no other pictures. Versions
+    of libraries may differ. What only the content of files tells, and other strange files, are for `verify.py`. Raises
+    DataError.
     """
     if not (out / MANIFEST_FILE).exists():
         return None
@@ -47,7 +49,7 @@ def _other_making(manifest: Manifest, generator: Generator, source_sha256: str) 
 def _visible_damage(out: Path, manifest: Manifest, workers: int) -> str | None:
     listings, damages = look_over(out, manifest.shards, _SIZES_PER_FOLDER, workers)
     for damage in damages.kept:
-        if damage.kind != LEFTOVER:
+        if damage.kind not in NEEDLESS or (damage.kind == EXTRA and holds_pictures(out / damage.path)):
             return f"{damage.path} {damage.detail}"
     for listing in listings:
         if listing.resized:

@@ -33,10 +33,13 @@ def main() -> None:
     options = _options()
     sample_files = None if options.full else options.sample
     verified = verify(options.data.resolve(), sample_files, options.seed, options.workers)
-    dropped = drop(verified) if options.drop else 0
     print(_read_of_it(verified, sample_files))
+    dropped = None
     if verified.damages:
-        _say_damage(verified, options, dropped)
+        _say_damage(verified)
+        dropped = _dropped(verified) if options.drop else None
+        for line in what_to_run(verified.subject, verified.damages, _command(verified, options), dropped is not None):
+            print(line)
     else:
         print(f"sound: {verified.files:,} files in {len(verified.subject.shards):,} shards")
     summary = {
@@ -49,7 +52,7 @@ def main() -> None:
         "read_bytes": verified.read_bytes,
         "damage": verified.damages.by_kind(),
         "damaged_shards": len(verified.damages.shards()),
-        "dropped_records": dropped,
+        "dropped_records": dropped or 0,
         "seconds": round(time.monotonic() - started_s, 3),
     }
     print(json.dumps(summary), flush=True)
@@ -97,9 +100,13 @@ def _read_of_it(verified: Verified, sample_files: int | None) -> str:
     return f"{read}. Where {share:.2%} of the files are altered, a sample of {sample_files:,} finds it with {SURE:.0%} certainty"
 
 
-def _say_damage(verified: Verified, options: argparse.Namespace, dropped: int) -> None:
+def _command(verified: Verified, options: argparse.Namespace) -> list[str]:
+    """What finds the same damage again."""
     command = ["python", "training/data/verify.py", "--data", str(verified.subject.out)]
-    command += ["--full"] if options.full else ["--sample", str(options.sample), "--seed", str(options.seed)]
+    return command + (["--full"] if options.full else ["--sample", str(options.sample), "--seed", str(options.seed)])
+
+
+def _say_damage(verified: Verified) -> None:
     for line in table(verified.damages):
         print(line)
     print(counts(verified.damages))
@@ -108,10 +115,17 @@ def _say_damage(verified: Verified, options: argparse.Namespace, dropped: int) -
             f"{verified.hard_links:,} damaged files are hard links, so that the files that they were made of are the same and "
             "as damaged: put these right first"
         )
-    if options.drop:
-        print(f"dropped the records of {dropped:,} shards")
-    for line in what_to_run(verified.subject, verified.damages, command, options.drop):
-        print(line)
+
+
+def _dropped(verified: Verified) -> int | None:
+    """How many records were removed; None, and why is told, where that cannot be done."""
+    try:
+        dropped = drop(verified)
+    except OSError as error:
+        print(f"could not drop the records of damaged shards: {error.filename}: {error.strerror}")
+        return None
+    print(f"dropped the records of {dropped:,} shards")
+    return dropped
 
 
 if __name__ == "__main__":

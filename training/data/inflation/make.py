@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from training.data.files import make_folder, write_whole
+from training.data.files import is_leftover, make_folder, write_whole
 from training.data.inflation.base import TRAIN, BaseSet, Frame, SourceFile, read_source
 from training.data.inflation.labels import Content, Labels, ShardLabels, folders
 from training.data.inflation.layout import Shard, image_name, variant_name
@@ -17,6 +17,7 @@ from training.data.inflation.pictures import Copies, Pictures
 from training.data.inflation.place import remove_leftovers_in
 from training.data.inflation.settings import Settings
 from training.data.inflation.tally import Tally
+from training.data.names import is_taken
 from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, shard_of, write_record
 
 _DATED_S = 946_684_800  # 2000-01-01: folders have a date that says nothing, so that an index of them is always the same
@@ -146,9 +147,9 @@ def _augmentation(base: BaseSet, settings: Settings, noise: float) -> Callable[[
 
 
 def _keep_only(folder: Path, names: set[str]) -> None:
-    """Removes what killed runs left in a shard's folder, and dates it."""
+    """Removes what killed runs left in a shard's folder, and pictures that are not its own, and dates it."""
     for path in folder.iterdir():
-        if path.name not in names:
+        if path.name not in names and (is_taken(path.name) or is_leftover(path.name)):
             path.unlink()
     _date(folder)
 

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.files import LOOKUPS_AT_ONCE
+from training.data.errors import DataError
+from training.data.files import LOOKUPS_AT_ONCE, is_leftover
 from training.data.inflation.base import TRAIN
 from training.data.inflation.labels import Labels, folders
 from training.data.inflation.layout import Shard
+from training.data.names import holds_pictures, is_foreign, is_taken
 from training.data.shards import SHARDS_FOLDER, ShardRecord, read_record, record_path, shard_of
 
 
@@ -34,10 +36,11 @@ def recorded(out: Path) -> set[str]:
 
 
 def survey(out: Path, labels: Labels, train: Sequence[Shard], carried: Sequence[str]) -> Survey:
-    """Looks whether every shard has its record and all that it names with the right sizes, and nothing else beside it.
+    """Looks whether every shard has its record and all that it names with the right sizes, and no other picture beside it.
 
-    Records of other shards than those that are whole are removed. Files are not opened.
+    Files are not opened. Raises DataError for a folder of pictures that is no shard's.
     """
+    _check_folders(out, labels, train)
     there = recorded(out)
     own = {f"{TRAIN}/{shard.name}": [out / folder for folder in folders(labels, shard)] for shard in train}
     names = [*own, *carried]
@@ -64,11 +67,25 @@ def remove_records(out: Path, keys: Iterable[str]) -> None:
 def _is_whole(out: Path, record: ShardRecord, sizes: dict[Path, int]) -> bool:
     wanted = {out / path: stored.bytes for path, stored in record.files.items()}
     elsewhere = {path: _size(path) for path in wanted if path not in sizes}
-    return wanted == {**sizes, **elsewhere}
+    ours = {
+        path: size for path, size in sizes.items() if path in wanted or is_taken(path.name) or is_leftover(path.name)
+    }
+    return wanted == {**ours, **elsewhere}
+
+
+def _check_folders(out: Path, labels: Labels, train: Sequence[Shard]) -> None:
+    own = {shard.name for shard in train}
+    for part in (labels.images, labels.masks):
+        for entry in _entries(out / part) if part else ():
+            if entry.name not in own and not is_foreign(entry.name) and holds_pictures(Path(entry.path)):
+                raise DataError(
+                    f"{entry.path}: is of no frame of the base set, and its pictures would be read with the others; move it away"
+                )
 
 
 def _sizes(of: Iterable[Path]) -> dict[Path, int]:
-    return {folder / entry.name: entry.stat().st_size for folder in of for entry in _entries(folder)}
+    """Of the files in these folders, by path."""
+    return {folder / entry.name: entry.stat().st_size for folder in of for entry in _entries(folder) if entry.is_file()}
 
 
 def _size(path: Path) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from training.data.names import is_image
 from training.data.shards import read_record, shard_of, stored_file
 from training.data.verification.content import Strange
 from training.data.verification.damage import ALTERED, ALTERED_LABELS, SWAPPED, TRUNCATED, WRONG_SIZE, Damages
-from training.data.verification.listing import is_image
 from training.data.workers import map_ordered
 
 _PROBED = 3

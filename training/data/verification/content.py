@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.data.errors import DataError
+from training.data.names import is_picture
 from training.data.pictures import picture_size
 from training.data.shards import StoredFile, read_record, shard_of, stored_file
 from training.data.verification.damage import MISSING, UNREADABLE, Damages
-from training.data.verification.listing import is_image, is_mask
 
 FILES_A_TASK = 64
 
@@ -89,11 +89,6 @@ def _look_at(task: ContentTask, path: str, recorded: StoredFile, found: StoredFi
     elif full.suffix == ".json" and not is_whole:
         is_whole = _is_whole_json(full, found.bytes)
     return Strange(task.key, path, recorded, found, is_whole, size, expected, full.stat().st_nlink)
-
-
-def is_picture(path: str) -> bool:
-    """Whether a file is an image or a mask."""
-    return is_image(path) or is_mask(path)
 
 
 def _size(path: Path) -> tuple[int, int] | None:

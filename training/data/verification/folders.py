@@ -1,18 +1,17 @@
-"""The listing of a folder, without what the file system itself puts there."""
+"""The listing of a folder, without what is foreign there."""
 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_IGNORED = re.compile(r"\.nfs[0-9a-f]+|\.snapshot")  # of the file system: a file that is still open, its snapshots
+from training.data.names import is_foreign
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A folder's entries, without those of the file system itself."""
+    """A folder's entries, without foreign ones."""
 
     files: frozenset[str]
     folders: frozenset[str]
@@ -23,6 +22,6 @@ def listed(folder: Path) -> Listed:
     files, folders = set(), set()
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not (entry.name.startswith(".") and _IGNORED.fullmatch(entry.name)):
+            if not is_foreign(entry.name):
                 (folders if entry.is_dir() else files).add(entry.name)
     return Listed(frozenset(files), frozenset(folders))

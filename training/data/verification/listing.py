@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training.data.names import is_image, is_mask
 from training.data.shards import ShardRecord, StoredFile, parse_record, record_path, shard_of
 from training.data.verification.damage import MISSING, RECORD, UNREADABLE, Damages
 from training.data.verification.folders import Listed, listed
-
-_IMAGE_ENDS = ("_leftImg8bit.png", "_leftImg8bit.jpg", "_leftImg8bit.jpeg")
-_MASK_END = "_gtFine_labelIds.png"
 
 
 @dataclass(frozen=True)
@@ -62,16 +60,6 @@ class ShardListing:
     beyond: dict[str, Listed] = field(default_factory=dict)
     shared: dict[str, list[str]] = field(default_factory=dict)
     damages: Damages = field(default_factory=Damages)
-
-
-def is_image(path: str) -> bool:
-    """Whether a file of a data set is an image, by its name."""
-    return path.endswith(_IMAGE_ENDS)
-
-
-def is_mask(path: str) -> bool:
-    """Whether a file of a data set is a mask, by its name."""
-    return path.endswith(_MASK_END)
 
 
 def list_shard(task: ShardTask) -> ShardListing:
