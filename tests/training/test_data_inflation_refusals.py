@@ -73,6 +73,25 @@ def test_more_than_the_disk_has_is_refused_before_anything_is_made_but_what_is_t
     assert says(done.stderr, "; 0 of 9 images are done, 9 are left; then go on with: python training/ssd/inflate.py")
 
 
+FEW_INODES = 'mount -t tmpfs -o size=64m,nr_inodes=20 tmpfs "$1"; exec $2'
+
+
+def test_more_files_than_the_file_system_takes_are_refused_before_anything_is_made(base: Path, mount: Path) -> None:
+    made = " ".join(command("ssd", base, mount / "out", "--factor", 12, "--method", "copy"))
+    done = in_namespace(FEW_INODES, mount, made)
+    assert done.returncode == 2
+    assert says(
+        done.stderr, "error: ", "36 images take 36 files, and the file system has inodes for 1", " more; give an --out"
+    )
+
+
+def test_what_is_refused_leaves_no_empty_folder(base: Path, mount: Path) -> None:
+    out = mount / "out"
+    made = " ".join(command("ssd", base, out, *COPIES))
+    done = in_namespace('mount -t tmpfs -o size=100k tmpfs "$1"; $2; ls -A "$1"', mount, made)
+    assert says(done.stderr, "9 images take 0.4 MB") and done.stdout == ""
+
+
 STOPPED_TWICE = """
 set -e
 mount -t tmpfs -o size=64m tmpfs "$1"

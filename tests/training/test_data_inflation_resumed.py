@@ -141,6 +141,18 @@ def killed(start: list[str], out: Path, after: str, after_s: float) -> Killed:
     return Killed(after, after_s, images, len(shards_there(out)), partial, "manifest.json" in names)
 
 
+def test_interrupted_it_says_what_is_done_and_left(workload: str, base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    start = ["env", "--default-signal=INT", *command(workload, base, out, *SETTINGS, "--workers", 2)]
+    run = subprocess.Popen(start, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for("plan", run, out, None)
+    os.killpg(run.pid, signal.SIGINT)
+    _, told = run.communicate(timeout=LIMIT_S)
+    state, error = told.splitlines()
+    assert run.returncode == 130 and error.startswith("error: interrupted")
+    assert state.startswith(f"{out}: ") and f" of {FACTOR * SHARDS} images are done, " in state and " are left" in state
+
+
 @pytest.mark.parametrize(
     "damage", ["image lost", "image altered", "record lost", "record cut", "stranger", "labels lost"]
 )

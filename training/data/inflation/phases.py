@@ -41,7 +41,8 @@ def plan(inflation: Inflation, known: Plan | None, warnings: list[str]) -> Plan:
         known = _settled(inflation, warnings)
     wanted = replace(known, shards=found.left)
     images = inflation.images_of(found.left)
-    check_room(out, left_bytes(inflation, wanted) - found.left_bytes, images)
+    parts = 1 if inflation.labels.masks is None else 2
+    check_room(out, left_bytes(inflation, wanted) - found.left_bytes, parts * images - found.left_files, images)
     write_plan(out, wanted)
     (out / MANIFEST_FILE).unlink(missing_ok=True)
     remove_records(out, recorded(out).intersection(found.left))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from training.data.errors import DataError
@@ -27,8 +29,11 @@ def run(labels: Labels, arguments: Sequence[str]) -> None:
     started_s = time.monotonic()
     options = parse(arguments, labels.program, labels.mean_mb)
     inflation, known = open_inflation(labels, options)
-    make_folder(options.out)
-    with at_work(options.out, alone=options.phase != "make"), _saying_what_is_left(inflation, options):
+    with (
+        _folder(options.out),
+        at_work(options.out, alone=options.phase != "make"),
+        _saying_what_is_left(inflation, options),
+    ):
         summary = _run(inflation, known, options)
     for warning in summary["warnings"]:
         print(f"warning: {warning}")
@@ -86,14 +91,31 @@ def _summary(inflation: Inflation, manifest: Manifest, skipped: bool) -> dict[st
 
 
 @contextmanager
-def _saying_what_is_left(inflation: Inflation, options: Options) -> Iterator[None]:
-    """Adds to an error what is done, what is left, and how to go on."""
+def _folder(out: Path) -> Iterator[None]:
+    """The folder is there, and does not stay where nothing came into it. Raises DataError."""
+    make_folder(out)
     try:
         yield
+    except BaseException:
+        with suppress(OSError):
+            out.rmdir()
+        raise
+
+
+@contextmanager
+def _saying_what_is_left(inflation: Inflation, options: Options) -> Iterator[None]:
+    """Adds to an error what is done, what is left, and how to go on; to an interruption what is done and left."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"{inflation.out}: {inflation.state()}", file=sys.stderr, flush=True)
+        raise
     except OSError as error:
         if error.errno is None:
             raise
         problem = f"{error.filename2 or error.filename or inflation.out}: {error.strerror}"
+        if isinstance(error, FileNotFoundError) and options.phase == "make":
+            problem += f" (does another process make the part of --node {options.node}, too?)"
     except DataError as error:
         problem = str(error)
     else:

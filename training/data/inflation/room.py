@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 from training.data.errors import DataError
@@ -11,12 +11,17 @@ from training.data.sizes import size_text
 _MARGIN = 1.02  # variants differ from the sample that their size is known from
 
 
-def check_room(out: Path, need_bytes: float, images: int) -> None:
-    """Raises DataError where `need_bytes` more for `images` images are not free in `out`, which need not be there."""
-    place = next(folder for folder in (out, *out.parents) if folder.exists())
-    free_bytes = shutil.disk_usage(place).free
+def check_room(out: Path, need_bytes: float, need_files: int, images: int) -> None:
+    """Raises DataError where so many more bytes and files, for `images` images, are not free in the folder `out`."""
+    status = os.statvfs(out)
+    free_bytes = status.f_frsize * status.f_bavail
     if _MARGIN * need_bytes > free_bytes:
         raise DataError(
             f"{out}: {images:,} images take {size_text(need_bytes)}, and {size_text(free_bytes)} are free; "
             "make room, or give an --out that has it"
+        )
+    if status.f_files and need_files > status.f_favail:  # some file systems do not count
+        raise DataError(
+            f"{out}: {images:,} images take {need_files:,} files, and the file system has inodes for {status.f_favail:,} more; "
+            "give an --out on another one"
         )

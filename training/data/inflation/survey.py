@@ -19,10 +19,11 @@ from training.data.shards import SHARDS_FOLDER, ShardRecord, read_record, record
 
 @dataclass(frozen=True)
 class Survey:
-    """`left` are the shards to make, in order, and `left_bytes` what there is of them, which takes no further room."""
+    """`left` are the shards to make, in order; of them there are `left_bytes` in `left_files`, which take no further room."""
 
     left: list[str]
     left_bytes: int
+    left_files: int
 
 
 def recorded(out: Path) -> set[str]:
@@ -45,17 +46,17 @@ def survey(out: Path, labels: Labels, train: Sequence[Shard], carried: Sequence[
     own = {f"{TRAIN}/{shard.name}": [out / folder for folder in folders(labels, shard)] for shard in train}
     names = [*own, *carried]
 
-    def look(key: str) -> tuple[bool, int]:
+    def look(key: str) -> tuple[bool, int, int]:
         sizes = _sizes(own.get(key, ()))
         record = read_record(out, *shard_of(key)) if key in there else None
         if record is not None and _is_whole(out, record, sizes):
-            return True, 0
-        return False, sum(sizes.values())
+            return True, 0, 0
+        return False, sum(sizes.values()), len(sizes)
 
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         looked = dict(zip(names, lookups.map(look, names), strict=True))
-    left = [key for key, (whole, _) in looked.items() if not whole]
-    return Survey(left, sum(looked[key][1] for key in left))
+    left = [key for key, (whole, *_) in looked.items() if not whole]
+    return Survey(left, *(sum(looked[key][part] for key in left) for part in (1, 2)))
 
 
 def remove_records(out: Path, keys: Iterable[str]) -> None:
