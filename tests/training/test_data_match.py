@@ -47,6 +47,7 @@ def test_a_set_matches_wherever_it_lies_and_with_whatever_libraries_it_was_made(
     assert why_not(copy, manifest) == ""
     assert why_not(copy, replace(manifest, generator=replace(manifest.generator, libraries={"numpy": "1"}))) == ""
     written(pictures(copy)[0].with_name(".left.7.partial.png"))
+    written(copy / "train2017" / "paris" / "notes.txt")
     assert why_not(copy, manifest) == ""
 
 
@@ -66,7 +67,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("a folder", lambda r: removed(pictures(r)[0].parent), "nor is its folder"),
     ("the annotations", lambda r: removed(annotations(r)), "is not there"),
     ("an extra image", lambda r: written(pictures(r)[0].with_name("x_leftImg8bit.png")), "belongs to no shard"),
-    ("an extra folder", lambda r: written(r / "train2017/paris/x.png"), "is a folder of no shard"),
+    ("an extra folder", lambda r: written(r / "train2017/paris/x_leftImg8bit.png"), "is a folder of no shard"),
     ("a record", lambda r: removed(records(r)[0]), "is missing"),
     ("a bit of a record", lambda r: flip(records(r)[0]), "shards/train/jena.json"),
     ("a bit of the manifest", lambda r: flip(r / "manifest.json", 0.9), "is damaged, or of an earlier version"),
