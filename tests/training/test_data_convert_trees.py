@@ -97,7 +97,9 @@ def test_data_tree_each_trouble_is_told_apart(tmp_path: Path) -> None:
     assert firsts["second files of the same frame"] in (str(second), str(twice.image))
     assert firsts["other files"] == str(license_file)
     assert firsts["frames whose picture cannot be read"].startswith(f"{bad_image.image}: not a PNG")
-    assert firsts["frames whose ground truth cannot be read"].startswith(f"{bad_truth.truth('instanceIds')}: not a")
+    assert firsts["frames whose ground truth cannot be read"].startswith(
+        f"{bad_truth.truth('instanceIds')}: a PNG that was cut off"
+    )
     assert firsts["frames of another size than their ground truth"].startswith(
         f"{other_size.truth('instanceIds')}: 96x48"
     )

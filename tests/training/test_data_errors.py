@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +53,17 @@ def refusal_of_frame(source: Path, out: Path, reason: str) -> str:
     before, _, sentence = refusal(source, out).partition(", the first ")
     assert before == f"{source}: no frame of train can be used; 1 {reason}"
     return sentence
+
+
+def deep_png(width: int, height: int) -> bytes:
+    """A black picture in RGB of 16 bits a channel, which Pillow cannot write."""
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    pixels = zlib.compress(bytes((6 * width + 1) * height))
+    chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in chunks
+    )
 
 
 def save(ids: np.ndarray, path: Path) -> None:
@@ -108,12 +122,42 @@ def test_data_error_picture_cut_off(source: Path, picture: Path, tmp_path: Path)
 def test_data_error_instance_image_cut_off(source: Path, truth: Path, tmp_path: Path) -> None:
     truth.write_bytes(truth.read_bytes()[:2000])
     sentence = refusal_of_frame(source, tmp_path / "out", "frames whose ground truth cannot be read")
-    assert sentence.startswith(f"{truth}: not a readable PNG (")
+    assert sentence == f"{truth}: a PNG that was cut off; copy it again, or remove it"
 
 
-def test_data_error_instance_image_in_colour(source: Path, picture: Path, truth: Path, tmp_path: Path) -> None:
-    shutil.copyfile(picture, truth)
-    assert f"{truth}: a picture of mode RGB; instance ids are one channel" in refusal(source, tmp_path / "out")
+def test_data_error_instance_image_that_is_none(source: Path, truth: Path, tmp_path: Path) -> None:
+    truth.write_bytes(b"GIF89a" + bytes(100))
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames whose ground truth cannot be read")
+    assert sentence == f"{truth}: not a PNG; replace it with the frame's ground truth, or remove it"
+
+
+@pytest.mark.parametrize("kind", ["picture", "truth"])
+def test_data_error_one_bit_of_the_pixels_flipped(source: Path, tmp_path: Path, kind: str, request: Any) -> None:
+    path = request.getfixturevalue(kind)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    what = {"picture": "picture", "truth": "ground truth"}[kind]
+    sentence = refusal_of_frame(source, tmp_path / "out", f"frames whose {what} cannot be read")
+    damage = "a PNG that was damaged: the CRC of its IDAT chunk does not fit"
+    assert sentence == f"{path}: {damage}; copy it again, or remove it"
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("L", "grey"), ("P", "a palette"), ("RGBA", "RGB with alpha")])
+def test_data_error_picture_in_another_colour(
+    source: Path, picture: Path, tmp_path: Path, mode: str, kind: str
+) -> None:
+    with Image.open(picture) as image:
+        image.convert(mode).save(picture)
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames whose picture cannot be read")
+    expected = f"{picture}: a PNG in {kind} of bit depth 8; frames are in RGB of bit depth 8: convert it, or remove it"
+    assert sentence == expected
+
+
+def test_data_error_picture_of_16_bits(source: Path, picture: Path, tmp_path: Path) -> None:
+    picture.write_bytes(deep_png(2048, 1024))
+    sentence = refusal_of_frame(source, tmp_path / "out", "frames whose picture cannot be read")
+    assert sentence.startswith(f"{picture}: a PNG in RGB of bit depth 16; frames are in RGB of bit depth 8: convert it")
 
 
 def test_data_error_sizes_differ(source: Path, picture: Path, truth: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from training.data.conversion.rle import compressed, id_runs, regions
 from training.data.conversion.truth import PER_LABEL, check_labels, label_of, read_instance_ids
 from training.data.errors import DataError
 from training.data.files import link_or_copy
-from training.data.png import png_size
-from training.data.shards import StoredFile, stored_file
+from training.data.png import COLOURS, RGB, PngHeader, check_png
+from training.data.shards import StoredFile, content_digest
 
 RLE, POLYGONS, NONE = SEGMENTATIONS = ("rle", "polygons", "none")
 
@@ -66,7 +66,10 @@ def convert_frame(task: Task) -> Converted | Unusable:
     frame = task.frame
     reason = BAD_IMAGE
     try:
-        width, height = png_size(frame.image)
+        picture = frame.image.read_bytes()
+        header = check_png(picture, frame.image)
+        _check_kind(header, frame.image)
+        width, height = header.width, header.height
         reason = BAD_TRUTH
         ids = read_instance_ids(frame.truth)
         reason = OTHER_SIZE
@@ -82,7 +85,7 @@ def convert_frame(task: Task) -> Converted | Unusable:
         file_name=frame.file_name,
         width=width,
         height=height,
-        stored=stored_file(task.target),
+        stored=StoredFile(len(picture), content_digest(picture)),
         objects=[_tail(annotation) for annotation in objects],
         trained=sum(not annotation["iscrowd"] for annotation in objects),
     )
@@ -115,6 +118,15 @@ def annotated(ids: NDArray[np.integer], segmentation: str, where: Path) -> list[
             rle = number in counts
             annotation["segmentation"] = {"size": size, "counts": counts[number]} if rle else polygons(runs, number)
     return annotations
+
+
+def _check_kind(header: PngHeader, path: Path) -> None:
+    if (header.colour, header.depth) != (RGB, 8):
+        colour = COLOURS.get(header.colour, f"colour type {header.colour}")
+        raise DataError(
+            f"{path}: a PNG in {colour} of bit depth {header.depth}; frames are in RGB of bit depth 8: "
+            "convert it, or remove it"
+        )
 
 
 def _check_size(ids: NDArray[np.integer], frame: Frame, width: int, height: int) -> None:

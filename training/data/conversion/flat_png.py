@@ -7,8 +7,6 @@ only what differs is worked out.
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,9 @@ import deflate
 import numpy as np
 from numpy.typing import NDArray
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+from training.data.errors import DataError
+from training.data.png import PngHeader, png_chunks, png_header
+
 _NONE, _SUB, _UP, _PAETH = 0, 1, 2, 4
 _FLAT = 1 / 64  # the largest part of the bytes that may differ: more take longer than a general decoder
 _FILL = [bytes([value]) for value in range(256)]
@@ -28,11 +28,10 @@ def read_flat_png(path: Path) -> NDArray[np.unsignedinteger] | None:
     None where it is not one that this reads fast (another kind of PNG, no PNG, damaged): a general decoder can tell.
     Raises OSError.
     """
-    found = _chunks(path.read_bytes())
+    found = _chunks(path.read_bytes(), path)
     if found is None:
         return None
-    header, data = found
-    width, height, depth, *kind = struct.unpack(">IIBBBBB", header)
+    (width, height, depth, *kind), data = found
     if depth not in (8, 16) or kind != [0, 0, 0, 0] or not width or not height:
         return None
     pixel_bytes = depth // 8
@@ -49,27 +48,18 @@ def read_flat_png(path: Path) -> NDArray[np.unsignedinteger] | None:
     return pixels if pixels is None or depth == 8 else pixels.view(">u2")
 
 
-def _chunks(file: bytes) -> tuple[bytes, bytes] | None:
-    """The header and the compressed data of a PNG, None where a chunk is damaged or missing."""
-    if not file.startswith(_SIGNATURE):
+def _chunks(file: bytes, path: Path) -> tuple[PngHeader, bytes] | None:
+    """The header and the compressed data of a PNG, None where a chunk is damaged, missing or unknown and critical."""
+    data = []
+    try:
+        for kind, content in png_chunks(file, path):
+            if kind == b"IDAT":
+                data.append(content)
+            elif kind.isupper() and kind not in (b"IHDR", b"IEND"):  # critical: it changes what the pixels mean
+                return None
+    except DataError:
         return None
-    header, data, at = b"", [], len(_SIGNATURE)
-    while at + 12 <= len(file):
-        size, kind = struct.unpack_from(">I4s", file, at)
-        end = at + 8 + size
-        content = file[at + 8 : end]
-        if file[end : end + 4] != zlib.crc32(file[at + 4 : end]).to_bytes(4, "big"):
-            return None
-        if kind == b"IHDR":
-            header = content
-        elif kind == b"IDAT":
-            data.append(content)
-        elif kind == b"IEND":
-            return (header, b"".join(data)) if len(header) == 13 else None
-        elif kind.isupper():  # a critical chunk: it changes what the pixels mean
-            return None
-        at = end + 4
-    return None
+    return png_header(file), b"".join(data)
 
 
 def _unfiltered(kinds: NDArray[np.uint8], differences: NDArray[np.uint8], pixel_bytes: int) -> NDArray[np.uint8] | None:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from training.data.conversion.flat_png import read_flat_png
 from training.data.errors import DataError
+from training.data.png import check_png
 
 PER_LABEL = 1000
 
@@ -85,8 +86,10 @@ def _check_object(entry: CsPoly, path: Path) -> None:
 
 
 def _any_png(path: Path) -> NDArray[np.int32]:
+    content = path.read_bytes()
+    check_png(content, path, "ground truth")  # Pillow passes over the CRCs of pixels
     try:
-        with Image.open(io.BytesIO(path.read_bytes())) as image:
+        with Image.open(io.BytesIO(content)) as image:
             if not image.mode.startswith("I"):
                 raise DataError(f"{path}: a picture of mode {image.mode}; instance ids are one channel of 16 bits")
             return np.asarray(image).astype(np.int32)
