@@ -103,3 +103,41 @@ def test_a_set_whose_manifest_is_lost_is_made_anew_in_its_place(copy: Path) -> N
     done = run("data/convert.py", "--cityscapes", source, "--out", copy, "--workers", 1)
     assert (done.returncode, done.stderr) == (0, "")
     assert manifest_of(copy).source == source
+
+
+@pytest.mark.parametrize("lost", [None, "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["train2017/mine/f", "train2017/ulm/notes.txt", "annotations/a.json", "shards/x/y.txt"]
+)
+def test_a_file_of_the_users_inside_a_set_is_not_lost(made: Path, copy: Path, name: str, lost: str | None) -> None:
+    source = manifest_of(made).source
+    written(copy / name)
+    if lost:
+        removed(copy / lost)
+    done = run("data/convert.py", "--cityscapes", source, "--out", copy, "--workers", 1, "--segmentation", "none")
+    assert done.returncode == 2 and (copy / name).read_bytes() == b"x"
+    what = f"would be made anew, but holds {name}, which is not of the data set"
+    assert done.stderr == f"error: {copy}: {what}; move that elsewhere, or give another --out\n"
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        lambda r: removed(pictures(r)[4]),
+        lambda r: removed(pictures(r)[0].parent),
+        lambda r: removed(annotations(r)),
+        lambda r: removed(records(r)[0]),
+        lambda r: removed(r / "shards"),
+        lambda r: flip(records(r)[0]),
+        lambda r: shortened(records(r)[0], 0.5),
+        lambda r: written(pictures(r)[0].with_name(".left.7.partial.png")),
+        lambda r: written(r / ".index.host.77.partial/a.npy"),
+        lambda r: written(r / "train2017" / ".DS_Store"),
+    ],
+)
+def test_a_damaged_set_is_made_anew_in_its_place(made: Path, copy: Path, hurt: Callable[[Path], object]) -> None:
+    hurt(copy)
+    source = manifest_of(made).source
+    done = run("data/convert.py", "--cityscapes", source, "--out", copy, "--workers", 1, "--segmentation", "none")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert manifest_of(copy).generator.settings["segmentation"] == "none"
