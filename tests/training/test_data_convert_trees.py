@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -240,3 +241,51 @@ def test_data_tree_without_frames_is_an_error(tmp_path: Path, spoil: str) -> Non
         f"error: {root}: no frame of train has both a picture and ground truth; train: no frames"
     )
     assert not (tmp_path / "out").exists()
+
+
+NOT_UTF8 = os.fsdecode(b"bad\xff")
+
+
+def test_data_tree_names_that_are_not_utf8_are_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "source"
+    frame(root, "good").write(CAR, ["instanceIds"])
+    bad = frame(root, NOT_UTF8).write(CAR, ["instanceIds"])
+    frame(root, "one", "val", NOT_UTF8).write(CAR, ["instanceIds"])
+    (bad.image.parent / NOT_UTF8).touch()
+    result = convert(root, tmp_path / "out")
+    assert file_names(tmp_path / "out") == ["ulm/good"]
+    table = rows(result.stdout)
+    name = str(bad.image).replace(NOT_UTF8, r"bad\udcff")
+    assert table["left out: names that are not UTF-8"] == ([1, 1], name)
+    assert table["left out: other files"][1].endswith(r"ulm/bad\udcff")
+    assert f"train: 1 names that are not UTF-8 left out, the first {name}" in summary(result)["warnings"]
+    assert summary(convert(root, tmp_path / "out"))["skipped"]
+
+
+def test_data_tree_line_breaks_in_names_leave_the_table_whole(tmp_path: Path) -> None:
+    root = tmp_path / "source"
+    frame(root, "good").write(CAR, ["instanceIds"])
+    broken = frame(root, "one", city="new\nulm").write(CAR, ["instanceIds"])
+    broken.image.write_bytes(b"")
+    other = broken.image.with_name("other\n.png")
+    other.touch()
+    table = rows(convert(root, tmp_path / "out").stdout)
+    assert table["left out: other files"] == ([1, 0], str(other).replace("\n", r"\n"))
+    picture = str(broken.image).replace("\n", r"\n")
+    assert table["left out: frames whose picture cannot be read"][1].startswith(f"{picture}: not a PNG")
+
+
+@pytest.mark.parametrize(("folder", "name"), [("source", "straße"), ("straße", "one")])
+def test_data_tree_of_names_beyond_ascii_needs_a_locale_of_utf8(
+    tmp_path: Path, folder: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = tmp_path / folder, tmp_path / "ausgänge"
+    frame(root, name).write(CAR, ["instanceIds"])
+    for variable, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(variable, value)
+    result = convert(root, out, check=False)
+    (line,) = result.stderr.splitlines()
+    assert result.returncode == 2 and line.startswith(f"error: {tmp_path}/")
+    assert line.endswith(": a name beyond ASCII, and this locale is not one of UTF-8; set LC_ALL=C.UTF-8")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert summary(convert(root, out))["images"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ class DataError(UserError):
 
 def exit_status(program: Callable[[], None]) -> int:
     """Runs a program: 0, or 2 with one sentence on stderr for a user's mistake, or 130 when interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files can be any bytes
     try:
         program()
     except UserError as error:

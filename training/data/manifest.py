@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from training.data.errors import DataError
+from training.data.names import is_utf8
 from training.wire.schema import WireError, read_json, to_dict, write_json
 
 SCHEMA = 2
@@ -129,9 +130,11 @@ def file_sha256(path: Path) -> str:
 
 
 def source_sha256(root: Path, paths: Iterable[Path]) -> str:
-    """The fingerprint of source files: SHA-256 over their relative paths, sizes in bytes and mtime_ns."""
+    """The fingerprint of source files: SHA-256 over their relative paths, sizes in bytes and mtime_ns. Raises DataError."""
     digest = hashlib.sha256()
     for path in paths:
+        if not is_utf8(path):
+            raise DataError(f"{path}: a name that is not UTF-8, which no manifest can hold; rename it")
         status = path.stat()
         digest.update(f"{path.relative_to(root).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

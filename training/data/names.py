@@ -1,9 +1,12 @@
-"""What the name of a file in a data set tells."""
+"""What the name of a file tells, whether JSON can hold it, and how it is shown."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+
+from training.data.errors import DataError
 
 _IMAGE_ENDS = ("_leftImg8bit.png", "_leftImg8bit.jpg", "_leftImg8bit.jpeg")
 _MASK_END = "_gtFine_labelIds.png"
@@ -40,3 +43,22 @@ def holds_pictures(path: Path) -> bool:
 def is_foreign(name: str) -> bool:
     """Whether file systems, file servers or desktops put files or folders of that name beside any others."""
     return name in _FOREIGN_NAMES or (name[0] in ".~@#" and _FOREIGN.fullmatch(name) is not None)
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether JSON can hold a path. Raises DataError where Python, going by the locale, reads names as something else."""
+    name = str(path)
+    if name.isascii():
+        return True
+    if sys.getfilesystemencoding() != "utf-8":
+        raise DataError(f"{path}: a name beyond ASCII, and this locale is not one of UTF-8; set LC_ALL=C.UTF-8")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(text: str) -> str:
+    """The text on one line: what does not print is escaped, such as a line break in a name, or bytes that are not UTF-8."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.data.errors import DataError
+from training.data.names import is_utf8
 
 SPLITS = ("train", "val")
 EXTRA = "train_extra"  # 20,000 frames with coarse ground truth only
@@ -32,6 +33,7 @@ OTHER_TRUTH = {
 }
 NO_IMAGE = "ground truths without a frame"
 TWICE = "second files of the same frame"
+NOT_UTF8 = "names that are not UTF-8"
 NO_FILE = "links that lead to no file"
 NOT_OURS = "other files"
 
@@ -150,7 +152,10 @@ class _Reader:
         for folder in (images, *truths):
             self._leave_out_others(path for path in _entries(folder) if not path.is_dir())
         for city in sorted({path.name for folder in (images, *truths) for path in _entries(folder) if path.is_dir()}):
-            self._read_city(city, images / city, [truth / city for truth in truths])
+            if is_utf8(images / city):
+                self._read_city(city, images / city, [truth / city for truth in truths])
+            else:
+                self._split.leave_out(NOT_UTF8, images / city)
 
     def _read_city(self, city: str, images: Path, truths: list[Path]) -> None:
         found = self._truths(truths)
@@ -163,7 +168,9 @@ class _Reader:
             kinds = found.get(name, {})
             key = f"{city}/{name}"
             chosen = next((where for where in self._wanted(truths) if where in kinds), None)
-            if key in self._seen:
+            if not is_utf8(path):
+                self._split.leave_out(NOT_UTF8, path)
+            elif key in self._seen:
                 self._split.leave_out(TWICE, path)
             elif chosen:
                 self._split.frames.append(Frame(images, path.name, chosen[0], kinds[chosen].name))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from training.data.conversion.cityscapes import NOT_OURS, Split
 from training.data.manifest import Manifest
+from training.data.names import shown
 
 Unread = dict[str, dict[str, list[str]]]  # split, reason, a sentence for each frame
 
@@ -27,7 +28,9 @@ def table(manifest: Manifest, splits: dict[str, Split], unusable: Unread, not_re
     lines = [f"{'':{width}}" + "".join(f"{name:>9}" for name in splits)]
     for what, counts in rows.items():
         lines.append(f"{what:{width}}" + "".join(f"{count:9}" for count in counts) + examples.get(what, ""))
-    return lines + [f"not read: {len(paths)} {why}, the first {paths[0]}" for why, paths in not_read.items()]
+    return lines + [
+        f"not read: {len(paths)} {why}, the first {shown(str(paths[0]))}" for why, paths in not_read.items()
+    ]
 
 
 def _frames_read(splits: dict[str, Split]) -> dict[str, list[int]]:
@@ -55,5 +58,5 @@ def warnings(splits: dict[str, Split], unusable: Unread) -> list[str]:
 def _left_out(splits: dict[str, Split], unusable: Unread) -> Iterator[tuple[str, str, list[str]]]:
     """Split, reason, and what was left out: files, or sentences about frames."""
     for name, split in splits.items():
-        yield from ((name, reason, list(map(str, paths))) for reason, paths in split.left_out.items())
-        yield from ((name, reason, sentences) for reason, sentences in unusable.get(name, {}).items())
+        yield from ((name, reason, [shown(str(path)) for path in paths]) for reason, paths in split.left_out.items())
+        yield from ((name, reason, list(map(shown, sentences))) for reason, sentences in unusable.get(name, {}).items())
