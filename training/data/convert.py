@@ -50,14 +50,13 @@ def main() -> None:
     if not splits["train"].frames:
         why = warnings(splits, {})[0]
         raise DataError(f"{source}: no frame of train has both a picture and ground truth; {why}")
-    check_replaceable(out, source, {ANNOTATIONS_FOLDER, SHARDS_FOLDER, *map(split_folder, SPLITS)}, WORKLOAD)
-
     used = (path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth))
     fingerprint = source_sha256(source, used)
     generator = Generator(PROGRAM, VERSION, _settings(options), libraries={})
     manifest = matching_manifest(out, WORKLOAD, generator, fingerprint, options.workers, _say_why)
     skipped = manifest is not None
     if manifest is None:
+        check_replaceable(out, source, {ANNOTATIONS_FOLDER, SHARDS_FOLDER, *map(split_folder, SPLITS)}, WORKLOAD)
         # Not at the top: it takes longer to import than a data set that is already there takes to check.
         from training.data.conversion.build import build
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from training.data.errors import DataError
 from training.data.manifest import MANIFEST_FILE, read_manifest
+from training.data.names import is_foreign
 from training.data.shards import SHARDS_FOLDER, read_record, record_path, record_sha256, shard_key, shard_of
 
 _SCHEMAS = (1, 2)
@@ -17,7 +18,8 @@ _SCHEMAS = (1, 2)
 def check_replaceable(out: Path, source: Path, names: set[str], workload: str) -> None:
     """Raises DataError unless `out` is free, or holds only `names`, with a manifest of that workload or, without one, records.
 
-    Where all records can be read, every file has to be in one of them. Names with a dot in front do not count.
+    Where all records can be read, every file has to be in one of them. Names with a dot in front, and those that are foreign
+    everywhere, do not count.
     """
     if source == out or source.is_relative_to(out):
         raise DataError(f"{out}: would replace its own source {source}; give another --out")
@@ -27,7 +29,7 @@ def check_replaceable(out: Path, source: Path, names: set[str], workload: str) -
         return
     if not out.is_dir():
         raise DataError(f"{out}: is a file; give a folder as --out")
-    found = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    found = {path.name for path in out.iterdir() if _counts(path.name)}
     strange = found - {MANIFEST_FILE, *names}
     if strange or (found and not _is_ours(out, workload)):
         what = f"holds {min(strange)}, which" if strange else "has no manifest.json of this version, so holds what"
@@ -54,10 +56,14 @@ def _in_no_record(out: Path, workload: str) -> Iterator[str]:
     if not keys:
         return
     for folder, folders, names in os.walk(out):
-        folders[:] = sorted(name for name in folders if name[0] != ".")
+        folders[:] = sorted(filter(_counts, folders))
         below = Path(folder).relative_to(out)
-        paths = ((below / name).as_posix() for name in sorted(names) if name[0] != ".")
+        paths = ((below / name).as_posix() for name in sorted(filter(_counts, names)))
         yield from (path for path in paths if path not in known)
+
+
+def _counts(name: str) -> bool:
+    return not (name.startswith(".") or is_foreign(name))
 
 
 def _recorded(out: Path) -> Iterator[tuple[str, str]]:
