@@ -1,4 +1,4 @@
-"""Runs the programs of training/data as a user does."""
+"""Runs the programs that make data sets as a user does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 _DATA = Path(__file__).resolve().parents[2] / "training" / "data"
 GENERATE, CONVERT = _DATA / "generate.py", _DATA / "convert.py"
+PREPARE = _DATA.parent / "segmentation" / "prepare.py"
 
 
 def _run(check: bool, *command: object) -> subprocess.CompletedProcess[str]:
@@ -32,8 +33,12 @@ def convert(
     return _run(check, CONVERT, "--cityscapes", source, "--out", out, "--workers", workers, *options)
 
 
+def prepare(source: Path, out: Path, *, workers: int = 1, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return _run(check, PREPARE, "--cityscapes", source, "--out", out, "--workers", workers)
+
+
 def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The JSON object in the last line of the converter."""
+    """The JSON object in the last line of what converts or prepares."""
     document: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return document
 

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from city_data import NASTY, TinyFrame, box, nasty_tree
 from cityscapesscripts.preparation.json2labelImg import json2labelImg
 from PIL import Image
+from test_data_convert_trees import rows
+from test_data_programs import prepare, summary
 
 from training.segmentation.dataset import SegmentationSet, decode_mask
 from training.segmentation.labels import TRAIN_IDS
-
-PREPARE = Path(__file__).resolve().parents[2] / "training" / "segmentation" / "prepare.py"
-
-
-def prepare(source: Path, out: Path) -> tuple[dict[str, Any], str]:
-    """The JSON of the last line, and all lines."""
-    command = [sys.executable, str(PREPARE), "--cityscapes", str(source), "--out", str(out), "--workers", "1"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.splitlines()[-1]), result.stdout
 
 
 def check_train_ids(data: SegmentationSet, polygons: Path, tmp_path: Path) -> None:
@@ -49,14 +37,14 @@ def test_masks_drawn_from_polygons_are_those_of_cityscapes(tmp_path: Path) -> No
     frames = nasty_tree(full)
     nasty_tree(bare, kinds=["polygons"])
     TinyFrame(bare, "val", "jena", "one").write(NASTY["slanted"], ["polygons", "labelIds"])
-    summary, _ = prepare(bare, out)
-    assert (summary["images"], summary["warnings"]) == (len(NASTY), [])
+    made = summary(prepare(bare, out))
+    assert (made["images"], made["warnings"]) == (len(NASTY), [])
     for frame in frames:
         drawn = out / frame.truth("labelIds").relative_to(full)
         assert drawn.read_bytes() == frame.truth("labelIds").read_bytes()
     check_train_ids(SegmentationSet.open(out, "train", 0, print), bare / "gtFine", tmp_path)
-    again, _ = prepare(bare, out)
-    assert again["skipped"] and again["manifest_sha256"] == summary["manifest_sha256"]
+    again = summary(prepare(bare, out))
+    assert again["skipped"] and again["manifest_sha256"] == made["manifest_sha256"]
 
 
 def test_masks_are_drawn_only_where_there_are_none(tmp_path: Path) -> None:
@@ -64,10 +52,9 @@ def test_masks_are_drawn_only_where_there_are_none(tmp_path: Path) -> None:
     has_mask = TinyFrame(source, "train", "ulm", "has_mask").write([box("car", 0, 0, 9, 9)])
     Image.fromarray(np.full((48, 96), 7, np.uint8)).save(has_mask.truth("labelIds"))
     TinyFrame(source, "train", "ulm", "polygons").write([box("car", 0, 0, 9, 9)], ["polygons"])
-    TinyFrame(source, "train", "ulm", "bare").write_image()
-    summary, lines = prepare(source, out)
-    assert (summary["images"], summary["warnings"]) == (2, ["train: 1 images without a mask left out"])
-    assert "1 images of train have polygons, from which their masks are drawn" in lines
+    result = prepare(source, out)
+    table = rows(result.stdout)
+    assert (summary(result)["images"], table["from labelIds"][0], table["from polygons"][0]) == (2, [1, 0], [1, 0])
     masks = out / "gtFine" / "train" / "ulm"
     assert np.unique(np.asarray(Image.open(masks / "has_mask_gtFine_labelIds.png"))).tolist() == [7]
     assert np.unique(np.asarray(Image.open(masks / "polygons_gtFine_labelIds.png"))).tolist() == [0, 26]

@@ -30,6 +30,7 @@ from training.data.manifest import (
     Generator,
     SplitManifest,
     file_sha256,
+    left_out_file,
     source_sha256,
     split_folder,
 )
@@ -63,7 +64,7 @@ def main() -> None:
         manifest = build(source, splits, out, generator, fingerprint, options.segmentation, options.workers)
     else:
         print(f"{out}: already converted from these files, nothing to do")
-    unusable: Unread = {name: read_left_out(out, name) for name in splits}
+    unusable: Unread = {name: read_left_out(out / left_out_file(name)) for name in splits}
     for line in table(manifest, splits, unusable, unread_frames(source, options.coarse)):
         print(line)
     warned = warnings(splits, unusable)

@@ -29,6 +29,11 @@ def annotations_file(split: str) -> str:
     return f"{ANNOTATIONS_FOLDER}/instances_{split_folder(split)}.json"
 
 
+def left_out_file(split: str) -> str:
+    """`annotations/left_out_train2017.json`: what was left out of a split, and why."""
+    return f"{ANNOTATIONS_FOLDER}/left_out_{split_folder(split)}.json"
+
+
 @dataclass(frozen=True)
 class SplitManifest:
     """What a split holds. `width` and `height` in px are null where there is no frame or frames differ in size.

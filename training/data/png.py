@@ -55,6 +55,16 @@ def check_png(content: bytes, path: Path, what: str = "picture") -> PngHeader:
     return png_header(content)
 
 
+def check_kind(header: PngHeader, path: Path) -> None:
+    """Raises DataError for a picture that is not RGB of 8 bits."""
+    if (header.colour, header.depth) != (RGB, 8):
+        colour = COLOURS.get(header.colour, f"colour type {header.colour}")
+        raise DataError(
+            f"{path}: a PNG in {colour} of bit depth {header.depth}; frames are in RGB of bit depth 8: "
+            "convert it, or remove it"
+        )
+
+
 def png_header(content: bytes) -> PngHeader:
     """The header of a PNG whose chunks were checked."""
     return PngHeader(*struct.unpack_from(">IIBBBBB", content, len(_SIGNATURE) + 8))

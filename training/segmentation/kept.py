@@ -35,14 +35,17 @@ def kept(
     if found is not None:
         return found
     if beside:
-        return _made(prepared, place, load, make, takes)
+        return _made(prepared, load, make)
     with cache_entry(place, say) as entry:
         found = load(entry / name)
-        return found if found is not None else _made(entry / name, place, load, make, takes)
+        if found is not None:
+            return found
+        with room_needed(entry / name, place, takes):
+            return _made(entry / name, load, make)
 
 
-def _made(folder: Path, place: Path, load: Callable[[Path], T | None], make: Callable[[Path], None], takes: str) -> T:
-    with room_needed(folder, place, takes), building(folder) as partial:
+def _made(folder: Path, load: Callable[[Path], T | None], make: Callable[[Path], None]) -> T:
+    with building(folder) as partial:
         make(partial)
     found = load(folder)
     if found is None:

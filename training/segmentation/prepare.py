@@ -5,7 +5,8 @@
 writes the pairs of train and val as hard links (copies on another file system) under OUT/leftImg8bit and OUT/gtFine, the
 list of them and where in the masks which class is under OUT/index, so that no node reads masks before a trial, the
 files' digests under OUT/shards, and OUT/manifest.json. Where a frame has *_polygons.json and no *_labelIds.png, its mask is
-drawn from them. The last line on stdout is a JSON object that sums up the training split.
+drawn from them. It prints a table of what was read, kept and left out. The last line on stdout is a JSON object that sums up
+the training split.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from training.data.conversion.cityscapes import LABELS, SPLITS, read_splits
+from training.data.conversion.cityscapes import LABELS, Split, read_splits, unread_frames
+from training.data.conversion.left_out import read_left_out, write_left_out
+from training.data.conversion.table import table, warnings
 from training.data.errors import DataError, exit_status
 from training.data.files import building, placement
 from training.data.manifest import (
@@ -38,11 +43,10 @@ from training.data.shards import INDEX_SHARD, SHARDS_FOLDER, record_files, store
 from training.data.workers import Progress, available_cores
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import open_centroids
-from training.segmentation.dataset import PARTS, WORKLOAD, SegmentationSet, has_split
+from training.segmentation.dataset import PARTS, WORKLOAD, SegmentationSet
 from training.segmentation.kept import INDEX_FOLDER
 from training.segmentation.labels import CLASS_NAMES
-from training.segmentation.placing import place_split
-from training.segmentation.sources import SourcePair, source_pairs
+from training.segmentation.placing import PlacedSplit, place_split
 
 PROGRAM = "training/segmentation/prepare.py"
 VERSION = 2  # one more whenever the same source and settings give another result
@@ -53,25 +57,26 @@ def main() -> None:
     started_s = time.monotonic()
     options = _options()
     source, out = options.cityscapes.resolve(), options.out.resolve()
-    names = [name for name in SPLITS if has_split(source, name)]
-    if "train" not in names:
-        raise DataError(f"{source} has no train split: no folders leftImg8bit/train and gtFine/train")
-    read = read_splits(source, LABELS)
-    splits, left_out = {}, {}
-    for name in names:
-        splits[name], left_out[name] = source_pairs(source, name, read[name], print)
-    check_replaceable(out, source, {*PARTS, INDEX_FOLDER, SHARDS_FOLDER}, WORKLOAD)
-
-    fingerprint = source_sha256(
-        source, (path for pairs in splits.values() for pair in pairs for path in (pair.image, pair.truth))
-    )
+    splits = read_splits(source, LABELS)
+    if not splits["train"].frames:
+        why = warnings(splits, {})[0]
+        raise DataError(f"{source}: no frame of train has both a picture and ground truth; {why}")
+    used = (path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth))
+    fingerprint = source_sha256(source, used)
     generator = Generator(PROGRAM, VERSION, settings={}, libraries={})
     manifest = matching_manifest(out, WORKLOAD, generator, fingerprint, options.workers, _say_why)
     skipped = manifest is not None
     if manifest is None:
+        check_replaceable(out, source, {*PARTS, INDEX_FOLDER, SHARDS_FOLDER}, WORKLOAD)
         manifest = _build(source, splits, out, generator, fingerprint, options.workers)
     else:
         print(f"{out}: already prepared from these files, nothing to do")
+    unusable = {name: read_left_out(out / _left_out_file(name)) for name in splits}
+    for line in table(manifest, splits, unusable, unread_frames(source, coarse=False, how="")):
+        print(line)
+    warned = warnings(splits, unusable)
+    for warning in warned:
+        print(f"warning: {warning}")
     train = manifest.splits["train"]
     sample_bytes = train.image_bytes + train.label_bytes
     print(f"{train.images} pairs of train, {sample_bytes / 1e6:.0f} MB")
@@ -82,9 +87,14 @@ def main() -> None:
         "mean_image_bytes": round(sample_bytes / train.images),
         "skipped": skipped,
         "seconds": round(time.monotonic() - started_s, 3),
-        "warnings": [f"{name}: {what} left out" for name, what in left_out.items() if what],
+        "warnings": warned,
     }
     print(json.dumps(summary), flush=True)
+
+
+def _left_out_file(split: str) -> str:
+    """`index/train-left_out.json`: what was left out of a split, and why."""
+    return f"{INDEX_FOLDER}/{split}-left_out.json"
 
 
 def _options() -> argparse.Namespace:
@@ -105,28 +115,47 @@ def _say_why(sentence: str) -> None:
 
 
 def _build(
-    source: Path, splits: dict[str, list[SourcePair]], out: Path, generator: Generator, fingerprint: str, workers: int
+    source: Path, splits: dict[str, Split], out: Path, generator: Generator, fingerprint: str, workers: int
 ) -> Manifest:
     with building(out) as partial:
-        everything = [pair for pairs in splits.values() for pair in pairs]
-        files = [path for pair in everything for path in (pair.image, pair.truth)]
-        how = placement(files, partial, out, "files")
-        print(f"preparing {len(everything)} pairs of {source} in {out} with {workers} workers; {how}", flush=True)
-        progress = Progress(len(everything), "pairs")
+        frames = [frame for split in splits.values() for frame in split.frames]
+        how = placement([path for frame in frames for path in (frame.image, frame.truth)], partial, out, "files")
+        print(f"preparing {len(frames)} pairs of {source} in {out} with {workers} workers; {how}", flush=True)
+        progress = Progress(len(frames), "pairs")
         held, shards = {}, {}
-        for name, pairs in splits.items():
-            held[name], entries = place_split(name, pairs, partial, workers, progress)
-            shards |= entries
-        for name in splits:
-            prepared = SegmentationSet.open(partial, name, 0, print, beside=True)
-            if name == "train":
-                open_centroids(prepared, DEFAULT_TILE, print, beside=True)
-            index = sorted((partial / INDEX_FOLDER).glob(f"{name}-*"))
-            shards |= record_files(partial, name, INDEX_SHARD, stored_below(partial, *index))
+        for name, split in splits.items():
+            if split.frames:
+                placed = place_split(name, split.frames, partial, workers, progress)
+                held[name] = placed.held
+                shards |= placed.shards | _indexed(source, partial, name, placed)
         generator = replace(generator, libraries=library_versions(*_LIBRARIES))
         categories = list(CLASS_NAMES)
         manifest = Manifest(SCHEMA, WORKLOAD, generator, str(source), fingerprint, categories, held, shards)
         return write_manifest(partial, manifest)
+
+
+def _indexed(source: Path, out: Path, name: str, placed: PlacedSplit) -> dict[str, str]:
+    """Writes what else would be worked out of a split again and again, and what was left out of it. Raises DataError."""
+    if placed.held.images:
+        prepared = SegmentationSet.open(out, name, 0, _say_nothing, beside=True)
+        if len(prepared) != placed.held.images:
+            raise RuntimeError(f"{name}: {placed.held.images} pairs were placed, and {len(prepared)} are listed")
+        if name == "train":
+            found = (placed.centroids[prepared.name(index)] for index in range(len(prepared)))
+            known = ((np.full(len(classes), index), classes, at) for index, (classes, at) in enumerate(found))
+            open_centroids(prepared, DEFAULT_TILE, _say_nothing, beside=True, known=lambda: known)
+    elif name == "train":
+        reason, details = next(iter(placed.unusable.items()))
+        raise DataError(f"{source}: no frame of train can be used; {len(details)} {reason}, the first {details[0]}")
+    if placed.unusable:
+        (out / INDEX_FOLDER).mkdir(exist_ok=True)
+        write_left_out(out / _left_out_file(name), placed.unusable)
+    index = sorted((out / INDEX_FOLDER).glob(f"{name}-*"))
+    return record_files(out, name, INDEX_SHARD, stored_below(out, *index)) if index else {}
+
+
+def _say_nothing(_: str) -> None:
+    """For what comes at once and has the name of a folder that is moved."""
 
 
 if __name__ == "__main__":

@@ -13,19 +13,15 @@ from numpy.typing import NDArray
 from training.data.conversion.categories import CATEGORIES
 from training.data.conversion.cityscapes import Frame
 from training.data.conversion.contours import polygons
+from training.data.conversion.left_out import BAD_IMAGE, BAD_TRUTH, OTHER_LABELS, OTHER_SIZE, Unusable
 from training.data.conversion.rle import compressed, id_runs, regions
 from training.data.conversion.truth import PER_LABEL, check_labels, label_of, read_instance_ids
 from training.data.errors import DataError
 from training.data.files import link_or_copy
-from training.data.png import COLOURS, RGB, PngHeader, check_png
+from training.data.png import check_kind, check_png
 from training.data.shards import StoredFile, content_digest
 
 RLE, POLYGONS, NONE = SEGMENTATIONS = ("rle", "polygons", "none")
-
-BAD_IMAGE = "frames whose picture cannot be read"
-BAD_TRUTH = "frames whose ground truth cannot be read"
-OTHER_SIZE = "frames of another size than their ground truth"
-OTHER_LABELS = "frames with labels that Cityscapes does not have"
 
 
 @dataclass(frozen=True)
@@ -53,14 +49,6 @@ class Converted:
     trained: int
 
 
-@dataclass(frozen=True)
-class Unusable:
-    """A frame that is left out: why, and a sentence that says what is wrong with which file."""
-
-    reason: str
-    detail: str
-
-
 def convert_frame(task: Task) -> Converted | Unusable:
     """Reads a frame's ground truth and puts its picture in place. Raises OSError."""
     frame = task.frame
@@ -68,7 +56,7 @@ def convert_frame(task: Task) -> Converted | Unusable:
     try:
         picture = frame.image.read_bytes()
         header = check_png(picture, frame.image)
-        _check_kind(header, frame.image)
+        check_kind(header, frame.image)
         width, height = header.width, header.height
         reason = BAD_TRUTH
         ids = read_instance_ids(frame.truth)
@@ -118,15 +106,6 @@ def annotated(ids: NDArray[np.integer], segmentation: str, where: Path) -> list[
             rle = number in counts
             annotation["segmentation"] = {"size": size, "counts": counts[number]} if rle else polygons(runs, number)
     return annotations
-
-
-def _check_kind(header: PngHeader, path: Path) -> None:
-    if (header.colour, header.depth) != (RGB, 8):
-        colour = COLOURS.get(header.colour, f"colour type {header.colour}")
-        raise DataError(
-            f"{path}: a PNG in {colour} of bit depth {header.depth}; frames are in RGB of bit depth 8: "
-            "convert it, or remove it"
-        )
 
 
 def _check_size(ids: NDArray[np.integer], frame: Frame, width: int, height: int) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from training.data.conversion.annotations import Converted, Task, Unusable, convert_frame
+from training.data.conversion.annotations import Converted, Task, convert_frame
 from training.data.conversion.categories import CATEGORIES
 from training.data.conversion.cityscapes import Split
 from training.data.conversion.coco_writer import CocoWriter
-from training.data.conversion.left_out import left_out_file, write_left_out
+from training.data.conversion.left_out import Unusable, write_left_out
 from training.data.errors import DataError
 from training.data.files import building, placement
 from training.data.indexing.index import write_index
@@ -23,6 +23,7 @@ from training.data.manifest import (
     Manifest,
     SplitManifest,
     annotations_file,
+    left_out_file,
     library_versions,
     split_folder,
     write_manifest,
@@ -115,7 +116,7 @@ class _Built:
 
     def record_annotations(self) -> None:
         """Writes what was left out, and the record of that, the annotations and their index."""
-        write_left_out(self.out, self.split, self.unusable)
+        write_left_out(self.out / left_out_file(self.split), self.unusable)
         annotations = self.out / annotations_file(self.split)
         files = stored_below(self.out, annotations, index_folder(annotations), self.out / left_out_file(self.split))
         self.shards |= record_files(self.out, self.split, ANNOTATIONS_SHARD, files)

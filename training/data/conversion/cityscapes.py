@@ -37,7 +37,8 @@ NOT_UTF8 = "names that are not UTF-8"
 NO_FILE = "links that lead to no file"
 NOT_OURS = "other files"
 
-_IMAGE = re.compile(r"(?P<name>[^.].*)_leftImg8bit\.(?i:png)")
+_PNG = re.compile(r"(?P<name>[^.].*)_leftImg8bit\.(?i:png)")
+_PNG_OR_JPEG = re.compile(r"(?P<name>[^.].*)_leftImg8bit\.(?i:png|jpe?g)")
 _TRUTH = re.compile(r"(?P<name>[^.].*)_(?P<part>gtFine|gtCoarse)_(?P<kind>\w+)\.(?i:png|json)")
 _LABEL_IDS = "labelIds"
 _KINDS = {"instanceIds": INSTANCES, "polygons": POLYGONS}
@@ -69,8 +70,8 @@ class Frame:
 
     @property
     def file_name(self) -> str:
-        """The frame's path inside its split: `aachen/aachen_000000_000019_leftImg8bit.png`."""
-        return f"{self.city}/{self.name}_leftImg8bit.png"
+        """The frame's path inside its split: `aachen/aachen_000000_000019_leftImg8bit.png`, in lower case from the dot on."""
+        return f"{self.city}/{self.name}_leftImg8bit{Path(self.image_name).suffix.lower()}"
 
     @property
     def image(self) -> Path:
@@ -104,8 +105,8 @@ class Split:
 def read_splits(root: Path, truth: str = AUTO, coarse: bool = False) -> dict[str, Split]:
     """The splits `train` and `val`; a missing one is empty.
 
-    `truth` is the kind to read. With `coarse`, frames without fine ground truth have the coarse one, and `train` has
-    the frames of `train_extra` too. Raises DataError when `root` is not such a folder.
+    `truth` is the kind to read; with LABELS pictures may be JPEG too. With `coarse`, frames without fine ground truth have
+    the coarse one, and `train` has the frames of `train_extra` too. Raises DataError when `root` is not such a folder.
     """
     if not root.is_dir():
         raise DataError(f"{root}: no such folder; give the folder that holds {IMAGES} and {FINE}")
@@ -123,12 +124,12 @@ def read_splits(root: Path, truth: str = AUTO, coarse: bool = False) -> dict[str
     return {name: reader.split() for name, reader in splits.items()}
 
 
-def unread_frames(root: Path, coarse: bool) -> dict[str, list[Path]]:
-    """The pictures below `root` of which `read_splits` reads none, by why."""
+def unread_frames(root: Path, coarse: bool, how: str = " (--coarse)") -> dict[str, list[Path]]:
+    """The pictures below `root` of which `read_splits` reads none, by why. `how` to have those of EXTRA read, if it can be."""
     images = _part(root, IMAGES, "trainvaltest")
     found = {"frames of test, whose ground truth is a dummy": _pictures(images / "test") if images else []}
     if images and not coarse and (extra := _extra_images(root, images)):
-        found[f"frames of {EXTRA}, which have coarse ground truth only (--coarse)"] = _pictures(extra)
+        found[f"frames of {EXTRA}, which have coarse ground truth only{how}"] = _pictures(extra)
     return {why: pictures for why, pictures in found.items() if pictures}
 
 
@@ -137,6 +138,7 @@ class _Reader:
 
     def __init__(self, truth: str) -> None:
         self._kinds = _WANTED[truth]
+        self._image = _PNG_OR_JPEG if truth == LABELS else _PNG
         self._other_truth = OTHER_TRUTH[truth]
         self._split = Split()
         self._seen: set[str] = set()
@@ -160,7 +162,7 @@ class _Reader:
     def _read_city(self, city: str, images: Path, truths: list[Path]) -> None:
         found = self._truths(truths)
         for path in _entries(images):
-            match = _IMAGE.fullmatch(path.name)
+            match = self._image.fullmatch(path.name)
             if not match or not path.is_file():
                 self._leave_out_others([path])
                 continue
@@ -229,7 +231,7 @@ def _extra_images(root: Path, images: Path) -> Path | None:
 
 def _pictures(split: Path) -> list[Path]:
     cities = (city for city in _entries(split) if city.is_dir())
-    return [path for city in cities for path in _entries(city) if _IMAGE.fullmatch(path.name)]
+    return [path for city in cities for path in _entries(city) if _PNG_OR_JPEG.fullmatch(path.name)]
 
 
 def _entries(folder: Path) -> list[Path]:

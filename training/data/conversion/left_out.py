@@ -1,27 +1,35 @@
-"""What a conversion left out because its files cannot be used: kept in the data set, so that later runs can tell."""
+"""What was left out because its files cannot be used, and why: kept in the data set, so that later runs can tell."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from training.data.manifest import ANNOTATIONS_FOLDER, split_folder
+BAD_IMAGE = "frames whose picture cannot be read"
+BAD_TRUTH = "frames whose ground truth cannot be read"
+OTHER_SIZE = "frames of another size than their ground truth"
+OTHER_LABELS = "frames with labels that Cityscapes does not have"
 
 
-def left_out_file(split: str) -> str:
-    """`annotations/left_out_train2017.json`: by reason, a sentence for each frame that says what is wrong."""
-    return f"{ANNOTATIONS_FOLDER}/left_out_{split_folder(split)}.json"
+@dataclass(frozen=True)
+class Unusable:
+    """A frame that is left out: why, and a sentence that says what is wrong with which file."""
+
+    reason: str
+    detail: str
 
 
-def write_left_out(out: Path, split: str, sentences: dict[str, list[str]]) -> None:
-    (out / left_out_file(split)).write_text(json.dumps(sentences, indent=1) + "\n", encoding="utf-8")
+def write_left_out(path: Path, sentences: dict[str, list[str]]) -> None:
+    """Writes, by reason, a sentence for each frame that says what is wrong. Raises OSError."""
+    path.write_text(json.dumps(sentences, indent=1) + "\n", encoding="utf-8")
 
 
-def read_left_out(out: Path, split: str) -> dict[str, list[str]]:
+def read_left_out(path: Path) -> dict[str, list[str]]:
     """By reason; empty where nothing was left out or nothing tells."""
     with suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((out / left_out_file(split)).read_bytes(), type=dict[str, list[str]])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
     return {}

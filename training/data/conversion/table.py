@@ -1,4 +1,4 @@
-"""What a conversion read, kept and left out, and why: the table that it prints, and its warnings."""
+"""What a conversion or a preparation read, kept and left out, and why: the table that it prints, and its warnings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.data.conversion.cityscapes import NOT_OURS, Split
-from training.data.manifest import Manifest
+from training.data.manifest import WORKLOAD, Manifest, SplitManifest
 from training.data.names import shown
 
 Unread = dict[str, dict[str, list[str]]]  # split, reason, a sentence for each frame
 
+_NOTHING = SplitManifest(0, 0, 0, 0, None, None)
+
 
 def table(manifest: Manifest, splits: dict[str, Split], unusable: Unread, not_read: dict[str, list[Path]]) -> list[str]:
     """The lines: a column for each split, and behind what was left out its first example."""
-    held = list(manifest.splits.values())
-    rows = {what: counts for what, counts in _frames_read(splits).items() if any(counts)}
+    rows = {what: counts for what, counts in _frames_read(splits, manifest.workload).items() if any(counts)}
+    held = [manifest.splits.get(name, _NOTHING) for name in splits]
     rows["frames kept"] = [split.images for split in held]
-    rows["objects kept, groups included"] = [split.annotations for split in held]
+    if manifest.workload == WORKLOAD:
+        rows["objects kept, groups included"] = [split.annotations for split in held]
     rows["MB of frames kept"] = [round(split.image_bytes / 1e6) for split in held]
     examples: dict[str, str] = {}
     for split, reason, found in _left_out(splits, unusable):
@@ -33,11 +36,12 @@ def table(manifest: Manifest, splits: dict[str, Split], unusable: Unread, not_re
     ]
 
 
-def _frames_read(splits: dict[str, Split]) -> dict[str, list[int]]:
+def _frames_read(splits: dict[str, Split], workload: str) -> dict[str, list[int]]:
     frames = [split.frames for split in splits.values()]
+    ids = "instanceIds" if workload == WORKLOAD else "labelIds"
     return {
         "frames read": [len(of_split) for of_split in frames],
-        "  from instanceIds": [sum(not frame.has_polygons for frame in of_split) for of_split in frames],
+        f"  from {ids}": [sum(not frame.has_polygons for frame in of_split) for of_split in frames],
         "  from polygons": [sum(frame.has_polygons for frame in of_split) for of_split in frames],
         "  coarse": [sum(frame.is_coarse for frame in of_split) for of_split in frames],
     }

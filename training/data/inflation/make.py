@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from training.data.files import is_leftover, make_folder, write_whole
+from training.data.files import is_leftover, make_folder, undate, write_whole
 from training.data.inflation.base import TRAIN, BaseSet, Frame, SourceFile, read_source
 from training.data.inflation.labels import Content, Labels, ShardLabels, folders
 from training.data.inflation.layout import Shard, image_name, variant_name
@@ -19,9 +19,6 @@ from training.data.inflation.settings import Settings
 from training.data.inflation.tally import Tally
 from training.data.names import is_taken
 from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, shard_of, write_record
-
-_DATED_S = 946_684_800  # 2000-01-01: folders have a date that says nothing, so that an index of them is always the same
-
 
 _WRITES_BEHIND = 2  # variants of a worker that are still being written while it makes the next
 
@@ -128,7 +125,7 @@ class Maker:
                 write_whole(target, read_source(self._base, SourceFile(path, stored)))
                 shutil.copystat(source, target)
         for folder in folders_of:
-            _date(folder)
+            undate(folder)
         write_record(self._out, record)
 
 
@@ -151,8 +148,4 @@ def _keep_only(folder: Path, names: set[str]) -> None:
     for path in folder.iterdir():
         if path.name not in names and (is_taken(path.name) or is_leftover(path.name)):
             path.unlink()
-    _date(folder)
-
-
-def _date(folder: Path) -> None:
-    os.utime(folder, (_DATED_S, _DATED_S))
+    undate(folder)
