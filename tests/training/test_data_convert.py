@@ -17,7 +17,7 @@ import pytest
 from city_data import CATEGORIES, objects_one_by_one
 from PIL import Image
 from pycocotools.coco import COCO
-from test_data_programs import CONVERT, convert, summary, tree
+from test_data_programs import CONVERT, convert, interrupted, summary, tree
 
 
 @pytest.fixture(scope="session")
@@ -216,3 +216,13 @@ def test_data_frames_are_copied_to_another_file_system(scenes: Path, other_file_
     assert "frames are copied" in result.stdout
     assert tree(other_file_system / "out") == tree(coco)
     assert all(path.stat().st_nlink == 1 for path in (other_file_system / "out").rglob("*.png"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_data_conversion_interrupted_again_and_again_ends_with_one_sentence(
+    scenes: Path, tmp_path: Path, workers: int
+) -> None:
+    options = ("--cityscapes", scenes, "--out", tmp_path / "out", "--workers", workers)
+    ended = interrupted(CONVERT, *options, begun=lambda: any(tmp_path.glob(".out.*.partial/annotations/*")))
+    assert ended == (130, "error: interrupted; run the same command again\n")
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from test_data_programs import GENERATE, generate, tree
+from test_data_programs import GENERATE, generate, interrupted, tree
 
 
 def test_data_generated_set_follows_the_cityscapes_layout(scenes: Path) -> None:
@@ -99,3 +99,9 @@ def test_data_generator_leaves_other_folders_alone(tmp_path: Path) -> None:
     assert result.stderr == (
         f"error: {tmp_path}: holds files that this program did not write; give a new or empty folder as --out\n"
     )
+
+
+def test_data_generator_interrupted_again_and_again_ends_with_one_sentence(tmp_path: Path) -> None:
+    options = ("--out", tmp_path, "--train", 8, "--val", 2, "--workers", 2)
+    ended = interrupted(GENERATE, *options, begun=(tmp_path / "generated.json").exists)
+    assert ended == (130, "error: interrupted; run the same command again\n")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +53,18 @@ def tree(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def interrupted(program: Path, *options: object, begun: Callable[[], bool]) -> tuple[int, str]:
+    """Presses Ctrl-C again and again, from when a program has begun to when it ends: its status, and stderr."""
+    command = [sys.executable, str(program), *map(str, options)]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline_s, pressed = time.monotonic() + 20, False
+    while running.poll() is None and time.monotonic() < deadline_s:
+        if pressed or begun():
+            running.send_signal(signal.SIGINT)
+            pressed = True
+        time.sleep(0.001)
+    running.kill()
+    said = running.communicate()[1]
+    return running.returncode, said

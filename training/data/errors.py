@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
 
 from training.common.errors import UserError, one_line
 
@@ -17,6 +20,8 @@ def exit_status(program: Callable[[], None]) -> int:
     """Runs a program: 0, or 2 with one sentence on stderr for a user's mistake, or 130 when interrupted."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files can be any bytes
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         program()
     except UserError as error:
@@ -29,6 +34,12 @@ def exit_status(program: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return _say("interrupted; run the same command again", 130)
     return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Ends the program as Ctrl-C does, and lets no further one disturb it while it cleans up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _say(sentence: str, status: int) -> int:

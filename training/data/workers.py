@@ -84,11 +84,23 @@ def _pool(workers: int, function: Callable[[Any], Any] | None) -> Iterator[Proce
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, context, _begin, (os.getpid(), function)) as pool:
         try:
+            with _uninterrupted():
+                pool.submit(int)  # starts all workers
             yield pool
         except BrokenProcessPool as error:
             raise DataError("a worker process was killed (out of memory?); use fewer --workers") from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Lets Ctrl-C wait until the block ends: while a process forks, Python would pass over it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(parent: int, function: Callable[[Any], Any] | None) -> None:
