@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from city_data import TinyFrame, box
+from mounting import MOUNTING, need_mounting
 from PIL import Image
-from test_data_programs import convert
+from test_data_programs import CONVERT, convert
 
 AACHEN = "aachen_000000_000019"
 NaN = float("nan")
@@ -225,3 +230,35 @@ def test_data_error_no_room_for_copies(source: Path, picture: Path, other_file_s
     os.truncate(picture, 10**13)
     sentence = refusal(source, other_file_system / "out")
     assert " MB free, but the frames to copy take 10000000 MB; make room, or give an --out on" in sentence
+
+
+def test_data_error_disk_is_full(tmp_path: Path) -> None:
+    need_mounting()
+    frame = TinyFrame(tmp_path / "source", "train", "ulm", "one").write([box("car", 10, 10, 20, 20)], ["instanceIds"])
+    pages = -(-frame.image.stat().st_size // 4096)  # room for the picture, and none for its annotations
+    program = shlex.join([sys.executable, str(CONVERT), "--cityscapes", str(frame.root), "--out", "/mnt/out"])
+    mount = f"mount -t tmpfs -o size={4 * pages}k none /mnt"
+    result = subprocess.run([*MOUNTING, f"{mount} && {program}"], capture_output=True, text=True, check=False)
+    assert result.stderr == "error: /mnt/out: No space left on device; make room there, or give another --out\n"
+    assert result.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "sentence"),
+    [
+        ("> /dev/full", 2, "error: standard output: No space left on device; run the same command again with"),
+        ("| true", 141, ""),
+    ],
+)
+@pytest.mark.parametrize("skipped", [False, True])
+def test_data_error_standard_output_that_takes_nothing(
+    source: Path, tmp_path: Path, redirection: str, status: int, sentence: str, skipped: bool
+) -> None:
+    if skipped:
+        convert(source, tmp_path / "out")
+    program = shlex.join([sys.executable, str(CONVERT), "--cityscapes", str(source), "--out", str(tmp_path / "out")])
+    shell = ["bash", "-c", f"{program} {redirection}; exit ${{PIPESTATUS[0]}}"]
+    result = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert result.returncode == status and result.stderr.startswith(sentence)
+    assert len(result.stderr.splitlines()) == bool(sentence)
+    assert sorted(os.listdir(tmp_path)) == (["out", "source"] if skipped else ["source"])

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from training.data.conversion.cityscapes import AUTO, INSTANCES, POLYGONS, SPLITS, read_splits, unread_frames
 from training.data.conversion.left_out import read_left_out
 from training.data.conversion.table import Unread, table, warnings
-from training.data.errors import DataError, exit_status
+from training.data.errors import DataError, exit_status, room_needed_in
 from training.data.manifest import (
     ANNOTATIONS_FOLDER,
     MANIFEST_FILE,
@@ -61,7 +61,8 @@ def main() -> None:
         # Not at the top: it takes longer to import than a data set that is already there takes to check.
         from training.data.conversion.build import build
 
-        manifest = build(source, splits, out, generator, fingerprint, options.segmentation, options.workers)
+        with room_needed_in(out):
+            manifest = build(source, splits, out, generator, fingerprint, options.segmentation, options.workers)
     else:
         print(f"{out}: already converted from these files, nothing to do")
     unusable: Unread = {name: read_left_out(out / left_out_file(name)) for name in splits}
