@@ -222,6 +222,13 @@ def test_data_error_out_is_the_source(source: Path, tmp_path: Path) -> None:
     assert f"{tmp_path}: would replace its own source" in refusal(source, tmp_path)
 
 
+@pytest.mark.parametrize("part", ["leftImg8bit/out", "gtFine/train/aachen", "gtCoarse/out", "leftImg8bit_trainextra"])
+def test_data_error_out_is_among_the_files_of_the_source(source: Path, part: str) -> None:
+    assert refusal(source, source / part) == (
+        f"{source / part}: lies among the files of its source {source}; give an --out elsewhere"
+    )
+
+
 def test_data_error_out_is_a_mount_point(source: Path) -> None:
     assert refusal(source, Path("/proc")).startswith("/proc: is a mount point")
 

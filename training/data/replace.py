@@ -13,6 +13,7 @@ from training.data.names import is_foreign
 from training.data.shards import SHARDS_FOLDER, read_record, record_path, record_sha256, shard_key, shard_of
 
 _SCHEMAS = (1, 2)
+_SOURCE_PARTS = ("leftImg8bit", "gtFine", "gtCoarse")  # also leftImg8bit_trainvaltest and the like
 
 
 def check_replaceable(out: Path, source: Path, names: set[str], workload: str) -> None:
@@ -23,6 +24,8 @@ def check_replaceable(out: Path, source: Path, names: set[str], workload: str) -
     """
     if source == out or source.is_relative_to(out):
         raise DataError(f"{out}: would replace its own source {source}; give another --out")
+    if source in out.parents and out.relative_to(source).parts[0].startswith(_SOURCE_PARTS):
+        raise DataError(f"{out}: lies among the files of its source {source}; give an --out elsewhere")
     if out.is_mount():
         raise DataError(f"{out}: is a mount point, which cannot be replaced as a whole; give a folder inside it")
     if not out.exists():
