@@ -193,6 +193,7 @@ def test_a_killed_process_leaves_nothing_that_passes_for_an_index(tmp_path: Path
     while not list(cache.glob("*/.index.*.partial")):
         assert builder.poll() is None and time.monotonic() < deadline_s
         time.sleep(0.001)
+    builder.send_signal(signal.SIGSTOP)  # else it may be done before the other has come
     waiting = another(path)
     assert waiting.stdout and "waiting for another process" in waiting.stdout.readline()
     builder.send_signal(signal.SIGKILL)

@@ -57,7 +57,8 @@ def tree(folder: Path) -> dict[str, str]:
 
 def interrupted(program: Path, *options: object, begun: Callable[[], bool]) -> tuple[int, str]:
     """Presses Ctrl-C again and again, from when a program has begun to when it ends: its status, and stderr."""
-    command = [sys.executable, str(program), *map(str, options)]
+    # Where pytest was started with SIGINT ignored (its workers are), its children would ignore it as well.
+    command = ["env", "--default-signal=INT", sys.executable, str(program), *map(str, options)]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline_s, pressed = time.monotonic() + 20, False
     while running.poll() is None and time.monotonic() < deadline_s:

@@ -75,7 +75,10 @@ def _name_stdout() -> None:
         buffer = io.BufferedWriter(_StandardOutput(sys.stdout.fileno(), "w", closefd=False))
         # Names of files can be any bytes.
         sys.stdout = io.TextIOWrapper(
-            buffer, sys.stdout.encoding, "backslashreplace", line_buffering=sys.stdout.line_buffering
+            buffer,
+            sys.stdout.encoding,
+            "backslashreplace",
+            line_buffering=sys.stdout.line_buffering or sys.stdout.write_through,
         )
 
 

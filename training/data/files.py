@@ -43,18 +43,19 @@ def atomic(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(path)
-    except IsADirectoryError as error:
-        raise DataError(f"{path}: is a folder where a file belongs; move it away") from error
     finally:
         partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes | bytearray | memoryview) -> None:
-    """Makes a file of this content on the disk, that is there whole or not at all."""
-    with atomic(path) as partial, partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Makes a file of this content on the disk, that is there whole or not at all. Raises DataError, OSError."""
+    try:
+        with atomic(path) as partial, partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: is a folder where a file belongs; move it away") from error
 
 
 def is_leftover(name: str) -> bool:
