@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from index_data import Said
-from inflation_data import CAR, MEAN_MB, PERSON, ROAD, SKY, TRAIN, VAL, inflate, make_base
+from inflation_data import (
+    CAR,
+    MEAN_MB,
+    PERSON,
+    ROAD,
+    SKY,
+    TRAIN,
+    TRAINING,
+    VAL,
+    inflate,
+    make_base,
+    run_program,
+    write_cityscapes,
+)
 from PIL import Image
 
+from training.data.verification.run import verify
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import open_centroids
 from training.segmentation.dataset import SegmentationSet
@@ -78,6 +93,17 @@ def test_a_copy_with_other_dates_needs_no_mask_to_be_read(out: Path, tmp_path: P
     assert told.has("listing ") and len(data) == 12
     open_centroids(data, DEFAULT_TILE, told)
     assert not told.has("reading")
+
+
+def test_a_base_set_without_a_usable_frame_of_val_is_inflated(tmp_path: Path) -> None:
+    source = write_cityscapes(tmp_path / "cityscapes")
+    for path in source.glob("leftImg8bit/val/*/*.png"):
+        os.truncate(path, 60)
+    made = run_program(TRAINING / "segmentation" / "prepare.py", "--cityscapes", source, "--out", tmp_path / "base")
+    assert made.returncode == 0 and "1 frames whose picture cannot be read left out" in made.stdout
+    done = inflate("segmentation", tmp_path / "base", tmp_path / "out", "--factor", 2, "--method", "copy")
+    assert done.summary["images"] == 2 * len(TRAIN)
+    assert not verify(tmp_path / "out", None, 0, 1).damages
 
 
 def test_frames_that_are_jpeg_become_pngs_or_are_copied_as_they_are(tmp_path: Path) -> None:

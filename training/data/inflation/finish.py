@@ -32,7 +32,8 @@ def write_set(
     """Writes the labels and the manifest of a set whose shards are all there, and gives the manifest. Raises DataError."""
     finished = labels.finish(out, shards, workers)
     others = [f"{TRAIN}/{name}" for name in finished.shards]
-    others += [f"{split}/{name}" for split, name in base.records if split != TRAIN]
+    of_other_splits = [(split, name) for split, name in base.records if split != TRAIN]
+    others += [f"{split}/{name}" for split, name in of_other_splits if record_path(out, split, name).exists()]
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         held = dict(lookups.map(lambda shard: _held(out, labels, shard), shards))
         sha256 = dict(lookups.map(lambda key: (key, record_sha256(out, *shard_of(key))), others))
