@@ -95,6 +95,16 @@ def test_a_copy_with_other_dates_needs_no_mask_to_be_read(out: Path, tmp_path: P
     assert not told.has("reading")
 
 
+def test_a_set_made_anew_with_more_variants_is_listed_anew(bases: dict[str, Path], tmp_path: Path, cache: Path) -> None:
+    """Under --cv each node keeps its own list, which goes by the dates of folders; their names stay the same."""
+    lengths = []
+    for factor in (2, 4):
+        inflate("segmentation", bases["segmentation"], tmp_path / "out", "--factor", factor, "--method", "copy")
+        lengths.append(len(SegmentationSet.open(tmp_path / "out", "train", 3, print)))
+        shutil.rmtree(tmp_path / "out")
+    assert lengths == [2 * len(TRAIN) + len(VAL), 4 * len(TRAIN) + len(VAL)]
+
+
 def test_a_base_set_without_a_usable_frame_of_val_is_inflated(tmp_path: Path) -> None:
     source = write_cityscapes(tmp_path / "cityscapes")
     for path in source.glob("leftImg8bit/val/*/*.png"):

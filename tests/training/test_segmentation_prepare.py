@@ -17,6 +17,7 @@ from test_data_programs import prepare, summary, tree
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import open_centroids
 from training.segmentation.dataset import SegmentationSet
+from training.segmentation.labels import LABEL_IDS
 
 CAR = [box("car", 10, 10, 20, 20)]
 
@@ -185,3 +186,47 @@ def test_centroids_are_those_of_the_masks_in_the_order_of_the_list(tmp_path: Pat
     assert read.image.tolist() == [0, 1, 2, 3]  # a car in each
     for name in ("class_offsets", "image", "places"):
         assert np.array_equal(getattr(kept, name), getattr(read, name)), name
+
+
+@pytest.mark.parametrize("kept_dates", [True, False])
+def test_the_index_serves_a_copy_and_no_set_to_which_files_came(tmp_path: Path, kept_dates: bool, cache: Path) -> None:
+    root, out = tmp_path / "source", tmp_path / "out"
+    frame(root, "one")
+    frame(root, "two")
+    prepare(root, out)
+    copied = Path(shutil.copytree(out, tmp_path / "copied"))
+    for folder in (path for path in copied.glob("*/train/*") if path.is_dir() and not kept_dates):
+        os.utime(folder)
+    told: list[str] = []
+    data = SegmentationSet.open(copied, "train", 0, told.append)
+    assert (told == []) == kept_dates and len(data) == 2
+    told.clear()
+    open_centroids(data, DEFAULT_TILE, told.append)
+    assert told == []
+    (copied / "leftImg8bit" / "train" / "ulm" / "one_leftImg8bit.png").unlink()
+    fewer = SegmentationSet.open(copied, "train", 0, print)
+    assert open_centroids(fewer, DEFAULT_TILE, told.append).images == len(fewer) == 1 and told
+
+
+def test_what_a_node_kept_of_a_set_is_not_taken_for_that_of_another_made_in_its_place(
+    tmp_path: Path, cache: Path
+) -> None:
+    """Lists of train and val together are kept by each node, whose cache goes by the dates of folders."""
+    root, out = tmp_path / "source", tmp_path / "out"
+    one, other = frame(root, "one"), frame(root, "other")
+    frame(root, "one", "val")
+    content = one.image.read_bytes()
+    os.truncate(one.image, 60)
+    prepare(root, out)
+    before = SegmentationSet.open(out, "train", 3, print)
+    assert len(before) == 2 and open_centroids(before, 64, print).images == 2
+    one.image.write_bytes(content)
+    prepare(root, out)
+    after = SegmentationSet.open(out, "train", 3, print)
+    seen = open_centroids(after, 64, print)
+    assert len(after) == 3 and seen.images == 3
+    other.truth("labelIds").unlink()
+    grey(other.truth("labelIds"), (48, 96), LABEL_IDS[0])
+    prepare(root, out)
+    found = open_centroids(SegmentationSet.open(out, "train", 3, print), 64, print)
+    assert 0 not in seen.present() and 0 in found.present()

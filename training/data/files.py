@@ -14,7 +14,6 @@ from training.data.errors import DataError
 
 LOOKUPS_AT_ONCE = 16  # a NAS answers one lookup in a fraction of a millisecond, and many at once
 
-_DATED_S = 946_684_800  # 2000-01-01
 _LEFTOVER = re.compile(r"\..+\.(partial|old)(\.[^.]+)?")
 
 
@@ -29,11 +28,6 @@ def make_folder(path: Path) -> None:
         raise DataError(
             f"{path}: cannot be made ({error.strerror}); give an --out where folders can be made"
         ) from error
-
-
-def undate(folder: Path) -> None:
-    """Gives a folder a date that says nothing, so that an index of it is always the same."""
-    os.utime(folder, (_DATED_S, _DATED_S))
 
 
 @contextmanager

@@ -6,6 +6,9 @@ A shard's record is written after its files. A shard without one is unfinished.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,8 @@ ANNOTATIONS_SHARD = "annotations"
 INDEX_SHARD = "index"
 
 _DIGEST_BYTES = 16
+_DATE_BYTES = 3
+_FIRST_DATE_S = 946_684_800  # 2000-01-01; the dates are in the half year from there
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,13 @@ def stored_below(out: Path, *paths: Path) -> dict[str, StoredFile]:
             if file.is_file():
                 files[file.relative_to(out).as_posix()] = stored_file(file)
     return files
+
+
+def date_folder(folder: Path, files: Mapping[str, StoredFile]) -> None:
+    """Dates a folder by the shard's files, the same for the same and another for others: indexes of it go by its date."""
+    content = json.dumps({path: files[path].digest for path in sorted(files)}).encode()
+    dated_s = _FIRST_DATE_S + int.from_bytes(hashlib.blake2b(content, digest_size=_DATE_BYTES).digest())
+    os.utime(folder, (dated_s, dated_s))
 
 
 def read_record(out: Path, split: str, name: str) -> ShardRecord | None:

@@ -14,11 +14,11 @@ from training.data.conversion.cityscapes import Frame
 from training.data.conversion.left_out import BAD_IMAGE, BAD_TRUTH, OTHER_LABELS, OTHER_SIZE, Unusable
 from training.data.conversion.truth import draw_label_ids
 from training.data.errors import DataError
-from training.data.files import link_or_copy, undate
+from training.data.files import link_or_copy
 from training.data.manifest import SplitManifest
 from training.data.pictures import picture_size
 from training.data.png import check_kind, check_png
-from training.data.shards import StoredFile, content_digest, record_files
+from training.data.shards import StoredFile, content_digest, date_folder, record_files
 from training.data.workers import Progress, map_ordered
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import mask_centroids
@@ -66,7 +66,7 @@ def place_split(split: str, frames: list[Frame], out: Path, workers: int, progre
         progress.step(1, one.image.bytes + one.mask.bytes)
     for city in {frame.city for frame in frames}:
         for folder in (out / part / split / city for part in PARTS):
-            undate(folder) if city in files else folder.rmdir()
+            date_folder(folder, files[city]) if city in files else folder.rmdir()
     for folder in (out / part / split for part in PARTS if not files):
         folder.rmdir()
     shards: dict[str, str] = {}

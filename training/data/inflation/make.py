@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from training.data.files import is_leftover, make_folder, undate, write_whole
+from training.data.files import is_leftover, make_folder, write_whole
 from training.data.inflation.base import TRAIN, BaseSet, Frame, SourceFile, read_source
 from training.data.inflation.labels import Content, Labels, ShardLabels, folders
 from training.data.inflation.layout import Shard, image_name, variant_name
@@ -18,7 +18,7 @@ from training.data.inflation.place import remove_leftovers_in
 from training.data.inflation.settings import Settings
 from training.data.inflation.tally import Tally
 from training.data.names import is_taken
-from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, shard_of, write_record
+from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, date_folder, shard_of, write_record
 
 _WRITES_BEHIND = 2  # variants of a worker that are still being written while it makes the next
 
@@ -77,6 +77,7 @@ class Maker:
         files.update(self._write(rest))
         for folder in own:
             _keep_only(self._out / folder, {PurePosixPath(path).name for path in files})
+            date_folder(self._out / folder, files)
         write_record(self._out, ShardRecord(SCHEMA, TRAIN, shard.name, files))
 
     def _variants(self, shard: Shard, frame: Frame, labels: ShardLabels) -> Iterator[list[Content]]:
@@ -125,7 +126,7 @@ class Maker:
                 write_whole(target, read_source(self._base, SourceFile(path, stored)))
                 shutil.copystat(source, target)
         for folder in folders_of:
-            undate(folder)
+            date_folder(folder, record.files)
         write_record(self._out, record)
 
 
@@ -144,8 +145,7 @@ def _augmentation(base: BaseSet, settings: Settings, noise: float) -> Callable[[
 
 
 def _keep_only(folder: Path, names: set[str]) -> None:
-    """Removes what killed runs left in a shard's folder, and pictures that are not its own, and dates it."""
+    """Removes what killed runs left in a shard's folder, and pictures that are not its own."""
     for path in folder.iterdir():
         if path.name not in names and (is_taken(path.name) or is_leftover(path.name)):
             path.unlink()
-    undate(folder)
