@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from city_data import TinyFrame, box
+from mounting import MOUNTING, need_mounting
 from PIL import Image
 from test_data_convert_trees import rows
-from test_data_programs import prepare, summary, tree
+from test_data_programs import PREPARE, prepare, summary, tree
 
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import open_centroids
@@ -230,3 +234,15 @@ def test_what_a_node_kept_of_a_set_is_not_taken_for_that_of_another_made_in_its_
     prepare(root, out)
     found = open_centroids(SegmentationSet.open(out, "train", 3, print), 64, print)
     assert 0 not in seen.present() and 0 in found.present()
+
+
+@pytest.mark.parametrize("pages", range(5))  # beyond those of the pair: for its record, and more and more of the index
+def test_a_full_disk_is_told_of_the_set_itself(tmp_path: Path, pages: int) -> None:
+    need_mounting()
+    one = frame(tmp_path / "source", "one")
+    pages += sum(-(-path.stat().st_size // 4096) for path in (one.image, one.truth("labelIds")))
+    program = shlex.join([sys.executable, str(PREPARE), "--cityscapes", str(one.root), "--out", "/mnt/out"])
+    mount = f"mount -t tmpfs -o size={4 * pages}k none /mnt"
+    result = subprocess.run([*MOUNTING, f"{mount} && {program}"], capture_output=True, text=True, check=False)
+    assert result.stderr == "error: /mnt/out: No space left on device; make room there, or give another --out\n"
+    assert result.returncode == 2

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from training.data.conversion.cityscapes import LABELS, Split, read_splits, unread_frames
 from training.data.conversion.left_out import read_left_out, write_left_out
 from training.data.conversion.table import table, warnings
-from training.data.errors import DataError, exit_status
+from training.data.errors import DataError, exit_status, room_needed_in
 from training.data.files import building, placement
 from training.data.manifest import (
     MANIFEST_FILE,
@@ -68,7 +68,8 @@ def main() -> None:
     skipped = manifest is not None
     if manifest is None:
         check_replaceable(out, source, {*PARTS, INDEX_FOLDER, SHARDS_FOLDER}, WORKLOAD)
-        manifest = _build(source, splits, out, generator, fingerprint, options.workers)
+        with room_needed_in(out):
+            manifest = _build(source, splits, out, generator, fingerprint, options.workers)
     else:
         print(f"{out}: already prepared from these files, nothing to do")
     unusable = {name: read_left_out(out / _left_out_file(name)) for name in splits}
