@@ -28,28 +28,27 @@ def kept(
     """What `load` finds in a folder `name` of `root`/index, or of the cache's entry for `place`, where `make` makes it.
 
     `load` gives None for a folder that is not there, not whole or of other files. With `beside`, it is made in
-    `root`/index. `takes` says of how much room. Raises UserError.
+    `root`/index, and OSErrors of writing there are raised as they are. `takes` says of how much room in the cache. Raises
+    UserError.
     """
     prepared = root / INDEX_FOLDER / f"{place.name}-{name}"
     found = load(prepared)
     if found is not None:
         return found
     if beside:
-        return _made(prepared, load, make)
+        return _made(prepared, load, make, "check the disk of that folder")
     with cache_entry(place, say) as entry:
         found = load(entry / name)
         if found is not None:
             return found
         with room_needed(entry / name, place, takes):
-            return _made(entry / name, load, make)
+            return _made(entry / name, load, make, "set SCALEOUT_CACHE_DIR to another folder")
 
 
-def _made(folder: Path, load: Callable[[Path], T | None], make: Callable[[Path], None]) -> T:
+def _made(folder: Path, load: Callable[[Path], T | None], make: Callable[[Path], None], advice: str) -> T:
     with building(folder) as partial:
         make(partial)
     found = load(folder)
     if found is None:
-        raise UserError(
-            f"{folder}: what was just written there cannot be read; set SCALEOUT_CACHE_DIR to another folder"
-        )
+        raise UserError(f"{folder}: what was just written there cannot be read; {advice}")
     return found
