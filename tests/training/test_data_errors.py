@@ -269,3 +269,25 @@ def test_data_error_standard_output_that_takes_nothing(
     assert result.returncode == status and result.stderr.startswith(sentence)
     assert len(result.stderr.splitlines()) == bool(sentence)
     assert sorted(os.listdir(tmp_path)) == (["out", "source"] if skipped else ["source"])
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from training.data.errors import exit_status
+
+def program():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt as error:
+        raise ImportError("Error importing numpy") from error
+
+sys.exit(exit_status(program))
+"""
+
+
+def test_data_error_an_import_that_was_interrupted_is_told_as_an_interruption() -> None:
+    """numpy makes an ImportError of what it meets while its parts are loaded."""
+    command = ["env", "--default-signal=INT", sys.executable, "-c", INTERRUPTED_IMPORT]
+    result = subprocess.run(command, cwd=CONVERT.parents[2], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "error: interrupted; run the same command again\n")

@@ -43,8 +43,11 @@ def exit_status(program: Callable[[], None]) -> int:
             return _without_stdout(error)
         where = error.filename2 or error.filename or "writing a file"
         return _say(f"{where}: {error.strerror}; check the path, its permissions and the free space", 2)
-    except KeyboardInterrupt:
-        return _say("interrupted; run the same command again", 130)
+    except BaseException as error:
+        # What it meets inside of numpy, being imported, becomes an ImportError there.
+        if isinstance(error, KeyboardInterrupt) or _interrupted:
+            return _say("interrupted; run the same command again", 130)
+        raise
     return 0
 
 
@@ -91,8 +94,13 @@ def _without_stdout(error: OSError) -> int:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     """Ends the program as Ctrl-C does, and lets no further one disturb it while it cleans up."""
+    global _interrupted
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _interrupted = True
     raise KeyboardInterrupt
+
+
+_interrupted = False
 
 
 def _say(sentence: str, status: int) -> int:
