@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from training.data.conversion.cityscapes import AUTO, INSTANCES, POLYGONS, SPLITS, read_splits, unread_frames
 from training.data.conversion.left_out import read_left_out
-from training.data.conversion.table import Unread, table, warnings
-from training.data.errors import DataError, exit_status, room_needed_in
+from training.data.conversion.table import Unread, check_has_train, tell
+from training.data.errors import exit_status, room_needed_in
 from training.data.manifest import (
     ANNOTATIONS_FOLDER,
     MANIFEST_FILE,
@@ -48,9 +48,7 @@ def main() -> None:
     options = _options()
     source, out = options.cityscapes.resolve(), options.out.resolve()
     splits = read_splits(source, options.truth, options.coarse)
-    if not splits["train"].frames:
-        why = warnings(splits, {})[0]
-        raise DataError(f"{source}: no frame of train has both a picture and ground truth; {why}")
+    check_has_train(splits, source)
     used = (path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth))
     fingerprint = source_sha256(source, used)
     generator = Generator(PROGRAM, VERSION, _settings(options), libraries={})
@@ -66,11 +64,7 @@ def main() -> None:
     else:
         print(f"{out}: already converted from these files, nothing to do")
     unusable: Unread = {name: read_left_out(out / left_out_file(name)) for name in splits}
-    for line in table(manifest, splits, unusable, unread_frames(source, options.coarse)):
-        print(line)
-    warned = warnings(splits, unusable)
-    for warning in warned:
-        print(f"warning: {warning}")
+    warned = tell(manifest, splits, unusable, unread_frames(source, options.coarse))
     _sum_up(out, manifest.splits["train"], skipped, time.monotonic() - started_s, warned)
 
 

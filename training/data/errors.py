@@ -15,7 +15,10 @@ from typing import NoReturn
 
 from training.common.errors import UserError, one_line
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 _STDOUT = "standard output"
+_interrupted = False
 
 
 class DataError(UserError):
@@ -57,7 +60,7 @@ def room_needed_in(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename == _STDOUT:
+        if error.errno not in FULL or error.filename == _STDOUT:
             raise
         raise DataError(f"{out}: {error.strerror}; make room there, or give another --out") from error
 
@@ -98,9 +101,6 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _interrupted = True
     raise KeyboardInterrupt
-
-
-_interrupted = False
 
 
 def _say(sentence: str, status: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from training.data.errors import DataError
 from training.data.names import is_utf8
@@ -94,9 +95,9 @@ def write_manifest(out: Path, manifest: Manifest) -> Manifest:
     return manifest
 
 
-def content_sha256(manifest: Manifest) -> str:
-    """The SHA-256 of all of a manifest but its `content_sha256`."""
-    document = to_dict(replace(manifest, content_sha256=""))
+def content_sha256(record: Any) -> str:
+    """The SHA-256 of all of a manifest, or another such record, but its `content_sha256`."""
+    document = to_dict(replace(record, content_sha256=""))
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from training.data.errors import DataError
 
-_IMAGE_ENDS = ("_leftImg8bit.png", "_leftImg8bit.jpg", "_leftImg8bit.jpeg")
-_MASK_END = "_gtFine_labelIds.png"
+IMAGE_ENDS = ("_leftImg8bit.png", "_leftImg8bit.jpg", "_leftImg8bit.jpeg")
+MASK_END = "_gtFine_labelIds.png"
 # Of file systems: files that are still open, snapshots, what a check found. Of file servers and desktops: thumbnails, bins.
 _FOREIGN_NAMES = {"lost+found", "Thumbs.db", "desktop.ini"}
 _FOREIGN = re.compile(r"\.nfs[0-9a-f]+|[.~]snapshot|\.zfs|@eaDir|#recycle|\.DS_Store|\._.*|\.AppleDouble")
@@ -17,12 +17,12 @@ _FOREIGN = re.compile(r"\.nfs[0-9a-f]+|[.~]snapshot|\.zfs|@eaDir|#recycle|\.DS_S
 
 def is_image(path: str) -> bool:
     """Whether a file of a data set is an image, by its name."""
-    return path.endswith(_IMAGE_ENDS)
+    return path.endswith(IMAGE_ENDS)
 
 
 def is_mask(path: str) -> bool:
     """Whether a file of a data set is a mask, by its name."""
-    return path.endswith(_MASK_END)
+    return path.endswith(MASK_END)
 
 
 def is_picture(path: str) -> bool:
@@ -43,6 +43,11 @@ def holds_pictures(path: Path) -> bool:
 def is_foreign(name: str) -> bool:
     """Whether file systems, file servers or desktops put files or folders of that name beside any others."""
     return name in _FOREIGN_NAMES or (name[0] in ".~@#" and _FOREIGN.fullmatch(name) is not None)
+
+
+def is_passed_over(name: str) -> bool:
+    """Whether a file or folder of that name, foreign or hidden, does not count where strange ones are looked for."""
+    return name.startswith(".") or is_foreign(name)
 
 
 def is_utf8(path: Path) -> bool:

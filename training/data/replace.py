@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from training.data.errors import DataError
 from training.data.manifest import MANIFEST_FILE, read_manifest
-from training.data.names import is_foreign
+from training.data.names import is_passed_over
 from training.data.shards import SHARDS_FOLDER, read_record, record_path, record_sha256, shard_key, shard_of
 
 _SCHEMAS = (1, 2)
@@ -32,7 +33,7 @@ def check_replaceable(out: Path, source: Path, names: set[str], workload: str) -
         return
     if not out.is_dir():
         raise DataError(f"{out}: is a file; give a folder as --out")
-    found = {path.name for path in out.iterdir() if _counts(path.name)}
+    found = {path.name for path in out.iterdir() if not is_passed_over(path.name)}
     strange = found - {MANIFEST_FILE, *names}
     if strange or (found and not _is_ours(out, workload)):
         what = f"holds {min(strange)}, which" if strange else "has no manifest.json of this version, so holds what"
@@ -59,14 +60,10 @@ def _in_no_record(out: Path, workload: str) -> Iterator[str]:
     if not keys:
         return
     for folder, folders, names in os.walk(out):
-        folders[:] = sorted(filter(_counts, folders))
+        folders[:] = sorted(itertools.filterfalse(is_passed_over, folders))
         below = Path(folder).relative_to(out)
-        paths = ((below / name).as_posix() for name in sorted(filter(_counts, names)))
+        paths = ((below / name).as_posix() for name in sorted(itertools.filterfalse(is_passed_over, names)))
         yield from (path for path in paths if path not in known)
-
-
-def _counts(name: str) -> bool:
-    return not (name.startswith(".") or is_foreign(name))
 
 
 def _recorded(out: Path) -> Iterator[tuple[str, str]]:

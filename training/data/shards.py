@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,11 +96,12 @@ def stored_below(out: Path, *paths: Path) -> dict[str, StoredFile]:
     return files
 
 
-def date_folder(folder: Path, files: Mapping[str, StoredFile]) -> None:
-    """Dates a folder by the shard's files, the same for the same and another for others: indexes of it go by its date."""
+def date_folders(folders: Iterable[Path], files: Mapping[str, StoredFile]) -> None:
+    """Dates a shard's folders by its files, the same for the same and another for others: indexes go by these dates."""
     content = json.dumps({path: files[path].digest for path in sorted(files)}).encode()
     dated_s = _FIRST_DATE_S + int.from_bytes(hashlib.blake2b(content, digest_size=_DATE_BYTES).digest())
-    os.utime(folder, (dated_s, dated_s))
+    for folder in folders:
+        os.utime(folder, (dated_s, dated_s))
 
 
 def read_record(out: Path, split: str, name: str) -> ShardRecord | None:

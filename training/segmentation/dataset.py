@@ -25,8 +25,9 @@ from training.common.errors import UserError
 from training.common.reading import Content, undecodable
 from training.data.files import LOOKUPS_AT_ONCE
 from training.data.manifest import read_manifest
+from training.data.names import MASK_END
 from training.segmentation.kept import kept
-from training.segmentation.listing import MASK_END, City, Listed, Listing, load_listing, mask_name, write_listing
+from training.segmentation.listing import City, Listed, Listing, load_listing, mask_name, write_listing
 
 if TYPE_CHECKING:
     from training.common.gang import Gang

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,20 +89,20 @@ class MaskLabels:
 
     def finish(self, out: Path, shards: Sequence[Shard], workers: int) -> Finished:
         del workers
+        entries: dict[str, str] = {}
         for split in ("train", "val"):
             if not has_split(out, split):
                 continue
-            # One that can be loaded need not be right.
-            for kept in (out / INDEX_FOLDER).glob(f"{split}-*"):
-                if kept.name != PurePosixPath(_CENTROIDS).name:
-                    shutil.rmtree(kept)
+            names = ("files", f"centroids-{DEFAULT_TILE}") if split == TRAIN else ("files",)
+            places = [out / INDEX_FOLDER / f"{split}-{name}" for name in names]
+            for place in places:
+                if place.exists():  # one that can be loaded need not be right
+                    shutil.rmtree(place)
             data = SegmentationSet.open(out, split, 0, print, beside=True)
-            places = [out / INDEX_FOLDER / f"{split}-files"]
             if split == TRAIN:
                 open_centroids(data, DEFAULT_TILE, print, beside=True, known=lambda of=data: _known(out, of, shards))
-                places.append(out / INDEX_FOLDER / f"{split}-centroids-{DEFAULT_TILE}")
-            record_files(out, split, INDEX_SHARD, stored_below(out, *places))
-        return Finished(annotations=0, shards=(INDEX_SHARD,))
+            entries |= record_files(out, split, INDEX_SHARD, stored_below(out, *places))
+        return Finished(annotations=0, shards=entries)
 
 
 class _ShardMasks:

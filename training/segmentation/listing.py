@@ -14,6 +14,7 @@ import numpy as np
 
 from training.common.errors import UserError
 from training.data.indexing.arrays import ArrayWriter, map_array
+from training.data.names import IMAGE_ENDS, MASK_END
 from training.wire.schema import read_json, write_json
 
 City = tuple[str, Path, Path]
@@ -24,8 +25,6 @@ Listed = tuple["Listing", np.ndarray, np.ndarray]
 
 _VERSION = 2  # one more whenever the same folders give another listing
 _META, _OFFSETS, _NAMES = "meta.json", "offsets.npy", "names.npy"
-_IMAGE_ENDS = ("_leftImg8bit.jpeg", "_leftImg8bit.jpg", "_leftImg8bit.png")
-MASK_END = "_gtFine_labelIds.png"
 _FOLDERS_AT_ONCE = 16
 
 
@@ -107,9 +106,7 @@ def _listed(cities: list[City]) -> Iterator[tuple[str, list[str], list[str]]]:
     ahead: deque[tuple[str, Future[list[str]], Future[list[str]]]] = deque()
     with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as threads:
         for city, images, masks in cities:
-            ahead.append(
-                (city, threads.submit(_files, images, _IMAGE_ENDS), threads.submit(_files, masks, (MASK_END,)))
-            )
+            ahead.append((city, threads.submit(_files, images, IMAGE_ENDS), threads.submit(_files, masks, (MASK_END,))))
             if len(ahead) == _FOLDERS_AT_ONCE:
                 yield _results(*ahead.popleft())
         while ahead:
@@ -136,4 +133,4 @@ def _sort_key(name: str) -> tuple[str, str]:
 
 
 def _frame(name: str) -> str:
-    return name[: name.rindex("_")] if name.endswith(_IMAGE_ENDS) else name[: -len(MASK_END)]
+    return name[: name.rindex("_")] if name.endswith(IMAGE_ENDS) else name[: -len(MASK_END)]

@@ -16,15 +16,15 @@ from training.data.conversion.truth import draw_label_ids
 from training.data.errors import DataError
 from training.data.files import link_or_copy
 from training.data.manifest import SplitManifest
+from training.data.names import MASK_END
 from training.data.pictures import picture_size
 from training.data.png import check_kind, check_png
-from training.data.shards import StoredFile, content_digest, date_folder, record_files
+from training.data.shards import StoredFile, content_digest, date_folders, record_files
 from training.data.workers import Progress, map_ordered
 from training.segmentation.args import DEFAULT_TILE
 from training.segmentation.centroids import mask_centroids
 from training.segmentation.dataset import PARTS, decode_mask
 from training.segmentation.labels import check_ids
-from training.segmentation.listing import MASK_END
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Placed:
     centroids: tuple[np.ndarray, np.ndarray]
 
 
-@dataclass
+@dataclass(frozen=True)
 class PlacedSplit:
     """What of a split was put in place: the entries of its shards, centroids by the images' names, and what was left out."""
 
@@ -53,9 +53,6 @@ def place_split(split: str, frames: list[Frame], out: Path, workers: int, progre
     placed: dict[str, _Placed] = {}
     unusable: dict[str, list[str]] = {}
     files: dict[str, dict[str, StoredFile]] = {}
-    for city in {frame.city for frame in frames}:
-        for part in PARTS:
-            (out / part / split / city).mkdir(parents=True)
     for frame, one in zip(frames, map_ordered(partial(_place, out, split), frames, workers), strict=True):
         if isinstance(one, Unusable):
             unusable.setdefault(one.reason, []).append(one.detail)
@@ -64,13 +61,9 @@ def place_split(split: str, frames: list[Frame], out: Path, workers: int, progre
         placed[f"{split}/{frame.file_name}"] = one
         files.setdefault(frame.city, {}).update({_image(split, frame): one.image, _mask(split, frame): one.mask})
         progress.step(1, one.image.bytes + one.mask.bytes)
-    for city in {frame.city for frame in frames}:
-        for folder in (out / part / split / city for part in PARTS):
-            date_folder(folder, files[city]) if city in files else folder.rmdir()
-    for folder in (out / part / split for part in PARTS if not files):
-        folder.rmdir()
     shards: dict[str, str] = {}
     for city, of_city in files.items():
+        date_folders((out / part / split / city for part in PARTS), of_city)
         shards |= record_files(out, split, city, of_city)
     centroids = {name: one.centroids for name, one in placed.items()}
     return PlacedSplit(_summed_up(list(placed.values())), shards, centroids, unusable)
@@ -102,6 +95,8 @@ def _place(out: Path, split: str, frame: Frame) -> _Placed | Unusable:
     except (PermissionError, IsADirectoryError) as error:
         return Unusable(reason, f"{error.filename}: {error.strerror}")
     image_path, mask_path = out / _image(split, frame), out / _mask(split, frame)
+    for path in (image_path, mask_path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     link_or_copy(frame.image, image_path)
     if frame.has_polygons:
         mask_path.write_bytes(mask)

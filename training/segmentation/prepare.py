@@ -23,9 +23,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from training.data.conversion.cityscapes import LABELS, Split, read_splits, unread_frames
-from training.data.conversion.left_out import read_left_out, write_left_out
-from training.data.conversion.table import table, warnings
-from training.data.errors import DataError, exit_status, room_needed_in
+from training.data.conversion.left_out import no_usable, read_left_out, write_left_out
+from training.data.conversion.table import check_has_train, tell
+from training.data.errors import exit_status, room_needed_in
 from training.data.files import building, placement
 from training.data.manifest import (
     MANIFEST_FILE,
@@ -58,9 +58,7 @@ def main() -> None:
     options = _options()
     source, out = options.cityscapes.resolve(), options.out.resolve()
     splits = read_splits(source, LABELS)
-    if not splits["train"].frames:
-        why = warnings(splits, {})[0]
-        raise DataError(f"{source}: no frame of train has both a picture and ground truth; {why}")
+    check_has_train(splits, source)
     used = (path for split in splits.values() for frame in split.frames for path in (frame.image, frame.truth))
     fingerprint = source_sha256(source, used)
     generator = Generator(PROGRAM, VERSION, settings={}, libraries={})
@@ -73,11 +71,7 @@ def main() -> None:
     else:
         print(f"{out}: already prepared from these files, nothing to do")
     unusable = {name: read_left_out(out / _left_out_file(name)) for name in splits}
-    for line in table(manifest, splits, unusable, unread_frames(source, coarse=False, how="")):
-        print(line)
-    warned = warnings(splits, unusable)
-    for warning in warned:
-        print(f"warning: {warning}")
+    warned = tell(manifest, splits, unusable, unread_frames(source, coarse=False, how=""))
     train = manifest.splits["train"]
     sample_bytes = train.image_bytes + train.label_bytes
     print(f"{train.images} pairs of train, {sample_bytes / 1e6:.0f} MB")
@@ -146,8 +140,7 @@ def _indexed(source: Path, out: Path, name: str, placed: PlacedSplit) -> dict[st
             known = ((np.full(len(classes), index), classes, at) for index, (classes, at) in enumerate(found))
             open_centroids(prepared, DEFAULT_TILE, _say_nothing, beside=True, known=lambda: known)
     elif name == "train":
-        reason, details = next(iter(placed.unusable.items()))
-        raise DataError(f"{source}: no frame of train can be used; {len(details)} {reason}, the first {details[0]}")
+        raise no_usable(source, placed.unusable)
     if placed.unusable:
         (out / INDEX_FOLDER).mkdir(exist_ok=True)
         write_left_out(out / _left_out_file(name), placed.unusable)

@@ -11,7 +11,7 @@ from training.data.conversion.annotations import Converted, Task, convert_frame
 from training.data.conversion.categories import CATEGORIES
 from training.data.conversion.cityscapes import Split
 from training.data.conversion.coco_writer import CocoWriter
-from training.data.conversion.left_out import Unusable, write_left_out
+from training.data.conversion.left_out import Unusable, no_usable, write_left_out
 from training.data.errors import DataError
 from training.data.files import building, placement
 from training.data.indexing.index import write_index
@@ -128,7 +128,6 @@ class _Built:
 
 def _check_trainable(train: _Built, source: Path) -> None:
     if not train.images:
-        reason, details = next(iter(train.unusable.items()))
-        raise DataError(f"{source}: no frame of train can be used; {len(details)} {reason}, the first {details[0]}")
+        raise no_usable(source, train.unusable)
     if not train.trained:
         raise DataError(f"{source}: no frame of train has an object to train on, that is one of {', '.join(_NAMES)}")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from training.data.errors import DataError
+
 BAD_IMAGE = "frames whose picture cannot be read"
 BAD_TRUTH = "frames whose ground truth cannot be read"
 OTHER_SIZE = "frames of another size than their ground truth"
@@ -21,6 +23,12 @@ class Unusable:
 
     reason: str
     detail: str
+
+
+def no_usable(source: Path, unusable: dict[str, list[str]]) -> DataError:
+    """The error of a source of which all frames of train are left out."""
+    reason, details = next(iter(unusable.items()))
+    return DataError(f"{source}: no frame of train can be used; {len(details)} {reason}, the first {details[0]}")
 
 
 def write_left_out(path: Path, sentences: dict[str, list[str]]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.data.conversion.cityscapes import NOT_OURS, Split
+from training.data.errors import DataError
 from training.data.manifest import WORKLOAD, Manifest, SplitManifest
 from training.data.names import shown
 
@@ -14,7 +15,26 @@ Unread = dict[str, dict[str, list[str]]]  # split, reason, a sentence for each f
 _NOTHING = SplitManifest(0, 0, 0, 0, None, None)
 
 
-def table(manifest: Manifest, splits: dict[str, Split], unusable: Unread, not_read: dict[str, list[Path]]) -> list[str]:
+def check_has_train(splits: dict[str, Split], source: Path) -> None:
+    """Raises DataError where no frame of train was found."""
+    if not splits["train"].frames:
+        why = _warnings(splits, {})[0]
+        raise DataError(f"{source}: no frame of train has both a picture and ground truth; {why}")
+
+
+def tell(manifest: Manifest, splits: dict[str, Split], unusable: Unread, not_read: dict[str, list[Path]]) -> list[str]:
+    """Prints the table and the warnings, and gives the latter."""
+    for line in _table(manifest, splits, unusable, not_read):
+        print(line)
+    warned = _warnings(splits, unusable)
+    for warning in warned:
+        print(f"warning: {warning}")
+    return warned
+
+
+def _table(
+    manifest: Manifest, splits: dict[str, Split], unusable: Unread, not_read: dict[str, list[Path]]
+) -> list[str]:
     """The lines: a column for each split, and behind what was left out its first example."""
     rows = {what: counts for what, counts in _frames_read(splits, manifest.workload).items() if any(counts)}
     held = [manifest.splits.get(name, _NOTHING) for name in splits]
@@ -47,7 +67,7 @@ def _frames_read(splits: dict[str, Split], workload: str) -> dict[str, list[int]
     }
 
 
-def warnings(splits: dict[str, Split], unusable: Unread) -> list[str]:
+def _warnings(splits: dict[str, Split], unusable: Unread) -> list[str]:
     """A sentence for each reason for which frames of a split were left out, and for a split that has none."""
     found = []
     for name, split in splits.items():

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training.data.errors import DataError
+from training.data.errors import FULL, DataError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _TAKES = "about a quarter of that file's size"
 
 
@@ -46,7 +45,7 @@ def room_needed(folder: Path, json_path: Path, takes: str = _TAKES) -> Iterator[
     except OSError as error:
         raise _unwritable(folder, json_path, error, takes) from error
     except DataError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL:
             raise _unwritable(folder, json_path, error.__cause__, takes) from error
         raise
 
@@ -64,7 +63,7 @@ def _locked(json_path: Path, name: str, say: Callable[[str], None]) -> tuple[Pat
                 os.close(lock)
                 raise
         except (OSError, RuntimeError) as error:
-            if isinstance(error, OSError) and error.errno in _FULL:
+            if isinstance(error, OSError) and error.errno in FULL:
                 raise _unwritable(error.filename or "its lock", json_path, error) from error
             reasons.append(
                 f"{error.filename or 'its lock'}: {error.strerror}" if isinstance(error, OSError) else str(error)
@@ -105,7 +104,7 @@ def _private_temporary() -> Path:
 
 
 def _unwritable(folder: Path | str, json_path: Path, error: OSError, takes: str = _TAKES) -> DataError:
-    what = "its disk is full" if error.errno in _FULL else error.strerror
+    what = "its disk is full" if error.errno in FULL else error.strerror
     return DataError(
         f"{folder}: cannot write the index of {json_path} ({what}); it takes {takes}: "
         "make room, or set SCALEOUT_CACHE_DIR to a folder that has it"

@@ -19,7 +19,7 @@ from training.data.inflation.coco_join import join_documents
 from training.data.inflation.labels import Content, Finished
 from training.data.inflation.layout import Shard, frame_name
 from training.data.manifest import ANNOTATIONS_FOLDER, WORKLOAD, annotations_file, split_folder
-from training.data.shards import ANNOTATIONS_SHARD, SCHEMA, ShardRecord, stored_file, write_record
+from training.data.shards import ANNOTATIONS_SHARD, record_files, stored_below
 
 if TYPE_CHECKING:
     from training.data.inflation.augment import Change
@@ -106,10 +106,8 @@ class CocoLabels:
         path = out / annotations_file(TRAIN)
         make_folder(path.parent)
         annotations = join_documents([out / document_path(shard) for shard in shards], path, workers)
-        files = [path, *sorted(index_folder(path).iterdir())]
-        record = {file.relative_to(out).as_posix(): stored_file(file) for file in files}
-        write_record(out, ShardRecord(SCHEMA, TRAIN, ANNOTATIONS_SHARD, record))
-        return Finished(annotations, (ANNOTATIONS_SHARD,))
+        files = stored_below(out, path, index_folder(path))
+        return Finished(annotations, record_files(out, TRAIN, ANNOTATIONS_SHARD, files))
 
 
 class _ShardDocument:

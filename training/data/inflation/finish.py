@@ -13,7 +13,7 @@ from training.data.inflation.base import TRAIN, BaseSet
 from training.data.inflation.labels import Labels
 from training.data.inflation.layout import Shard
 from training.data.manifest import SCHEMA, Generator, Manifest, SplitManifest, write_manifest
-from training.data.shards import read_record, record_path, record_sha256, shard_of
+from training.data.shards import read_record, record_path, record_sha256, shard_key, shard_of
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,10 @@ def write_set(
 ) -> Manifest:
     """Writes the labels and the manifest of a set whose shards are all there, and gives the manifest. Raises DataError."""
     finished = labels.finish(out, shards, workers)
-    others = [f"{TRAIN}/{name}" for name in finished.shards]
-    of_other_splits = [(split, name) for split, name in base.records if split != TRAIN]
-    others += [f"{split}/{name}" for split, name in of_other_splits if record_path(out, split, name).exists()]
+    carried = [shard_key(*key) for key in base.records if key[0] != TRAIN and labels.is_carried(key[1])]
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         held = dict(lookups.map(lambda shard: _held(out, labels, shard), shards))
-        sha256 = dict(lookups.map(lambda key: (key, record_sha256(out, *shard_of(key))), others))
+        sha256 = dict(lookups.map(lambda key: (key, record_sha256(out, *shard_of(key))), carried))
     was = base.manifest.splits[TRAIN]
     splits = {**base.manifest.splits, TRAIN: SplitManifest(
         images=sum(part.images for part in held.values()),
@@ -54,7 +52,7 @@ def write_set(
         source_sha256=base.sha256,
         categories=base.manifest.categories,
         splits=splits,
-        shards={key: part.sha256 for key, part in held.items()} | sha256,
+        shards={key: part.sha256 for key, part in held.items()} | finished.shards | sha256,
     ))  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from training.data.inflation.labels import Labels
 from training.data.inflation.layout import Shard, shards_of
 from training.data.inflation.options import Options
 from training.data.inflation.place import check_place
-from training.data.inflation.plan import SCHEMA, DamagedPlanError, Plan, is_readable, read_plan
+from training.data.inflation.plan import SCHEMA, DamagedPlanError, Plan, read_plan, readable_plan
 from training.data.inflation.settings import NOISE, Settings, difference, from_text
 from training.data.inflation.survey import recorded
 from training.data.manifest import Generator, check_not_later, library_versions, read_manifest
@@ -54,8 +54,7 @@ class Inflation:
 
     def state(self) -> str:
         """`654 of 972,825 images are done, 972,171 (2.80 TB) are left`, by the plan and the records that are there."""
-        plan = read_plan(self.out) if is_readable(self.out) else None
-        there = recorded(self.out)
+        plan, there = readable_plan(self.out), recorded(self.out)
         done = self.images_of([key for key in self.keys if key in there])
         left = self.images - done
         size = f" ({size_text(left * (plan.image_bytes + plan.label_bytes))})" if plan else ""
@@ -88,15 +87,15 @@ def open_inflation(labels: Labels, options: Options) -> tuple[Inflation, Plan | 
 def _known(out: Path, labels: Labels) -> Plan | None:
     """The plan of the program's own set in a folder, or as much of one as its manifest tells."""
     check_not_later(out)
-    manifest = read_manifest(out, labels.workload)
     try:
         plan = read_plan(out)
     except DamagedPlanError:
-        if manifest is None:
+        if read_manifest(out, labels.workload) is None:
             raise
         plan = None
     if plan is not None:
         return plan if plan.program == labels.program else None
+    manifest = read_manifest(out, labels.workload)
     if manifest is None or manifest.generator.program != labels.program:
         return None
     made, train = manifest.generator, manifest.splits[TRAIN]

@@ -30,10 +30,10 @@ class ShardLabels(Protocol):
 
 @dataclass(frozen=True)
 class Finished:
-    """What the labels of the whole set come to. `shards` are the names of the records of train that were written."""
+    """What the labels of the whole set come to. `shards` are the manifest's entries of the records that were written."""
 
     annotations: int
-    shards: tuple[str, ...]
+    shards: dict[str, str]
 
 
 class Labels(Protocol):

@@ -18,7 +18,7 @@ from training.data.inflation.place import remove_leftovers_in
 from training.data.inflation.settings import Settings
 from training.data.inflation.tally import Tally
 from training.data.names import is_taken
-from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, date_folder, shard_of, write_record
+from training.data.shards import SCHEMA, ShardRecord, StoredFile, content_digest, date_folders, shard_of, write_record
 
 _WRITES_BEHIND = 2  # variants of a worker that are still being written while it makes the next
 
@@ -77,7 +77,7 @@ class Maker:
         files.update(self._write(rest))
         for folder in own:
             _keep_only(self._out / folder, {PurePosixPath(path).name for path in files})
-            date_folder(self._out / folder, files)
+        date_folders((self._out / folder for folder in own), files)
         write_record(self._out, ShardRecord(SCHEMA, TRAIN, shard.name, files))
 
     def _variants(self, shard: Shard, frame: Frame, labels: ShardLabels) -> Iterator[list[Content]]:
@@ -125,8 +125,7 @@ class Maker:
             except OSError:
                 write_whole(target, read_source(self._base, SourceFile(path, stored)))
                 shutil.copystat(source, target)
-        for folder in folders_of:
-            date_folder(folder, record.files)
+        date_folders(folders_of, record.files)
         write_record(self._out, record)
 
 

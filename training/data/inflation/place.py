@@ -14,7 +14,7 @@ from training.data.errors import DataError
 from training.data.files import is_leftover
 from training.data.inflation.plan import PLAN_FILE
 from training.data.manifest import MANIFEST_FILE
-from training.data.names import is_foreign
+from training.data.names import is_passed_over
 from training.data.shards import SHARDS_FOLDER
 
 _PATIENCE_S = 10.0  # in which the workers of a killed process end
@@ -29,7 +29,7 @@ def check_place(out: Path, source: Path, is_ours: bool) -> None:
         raise DataError(f"{out}: is a file; give a folder as --out")
     if is_ours or not out.exists():
         return
-    strange = sorted(path.name for path in out.iterdir() if not path.name.startswith(".") and not is_foreign(path.name))
+    strange = sorted(path.name for path in out.iterdir() if not is_passed_over(path.name))
     if strange:
         raise DataError(
             f"{out}: holds {strange[0]}, and no {PLAN_FILE} or {MANIFEST_FILE} of this program, so it holds what this program "

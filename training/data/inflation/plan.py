@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training.data.errors import DataError
-from training.data.manifest import MANIFEST_FILE
-from training.wire.schema import WireError, from_dict, to_dict, write_json
+from training.data.manifest import MANIFEST_FILE, content_sha256
+from training.wire.schema import WireError, from_dict, write_json
 
 SCHEMA = 1
 PLAN_FILE = "plan.json"
@@ -47,7 +47,7 @@ def read_plan(out: Path) -> Plan | None:
         if isinstance(document, dict) and isinstance(schema := document.get("schema"), int) and schema != SCHEMA:
             raise DataError(f"{path}: of schema {schema}, not {SCHEMA}; give another --out, or remove {out}")
         plan = from_dict(Plan, document, str(path))
-        if plan.content_sha256 in ("", _content_sha256(plan)):
+        if plan.content_sha256 in ("", content_sha256(plan)):
             return plan
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -59,19 +59,13 @@ def read_plan(out: Path) -> Plan | None:
     )
 
 
-def is_readable(out: Path) -> bool:
-    """Whether there is a plan to go by."""
-    try:
-        return read_plan(out) is not None
-    except DataError:
-        return False
+def readable_plan(out: Path) -> Plan | None:
+    """The plan of a set, None where there is none to go by."""
+    with suppress(DataError):
+        return read_plan(out)
+    return None
 
 
 def write_plan(out: Path, plan: Plan) -> None:
     """Writes a plan with the digest of its content. Raises OSError."""
-    write_json(out / PLAN_FILE, replace(plan, content_sha256=_content_sha256(plan)))
-
-
-def _content_sha256(plan: Plan) -> str:
-    document = to_dict(replace(plan, content_sha256=""))
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    write_json(out / PLAN_FILE, replace(plan, content_sha256=content_sha256(plan)))

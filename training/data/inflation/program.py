@@ -18,7 +18,7 @@ from training.data.inflation.labels import Labels
 from training.data.inflation.options import Options, parse
 from training.data.inflation.phases import finish, left_bytes, make, plan, whole_set
 from training.data.inflation.place import at_work
-from training.data.inflation.plan import Plan, is_readable, write_plan
+from training.data.inflation.plan import Plan, readable_plan, write_plan
 from training.data.manifest import MANIFEST_FILE, Manifest, file_sha256
 
 _MISSED = 0.1  # of the mean size: worth telling
@@ -47,7 +47,7 @@ def _run(inflation: Inflation, known: Plan | None, options: Options) -> dict[str
     if manifest := whole_set(inflation, known, options.workers):
         assert known is not None
         print(f"{options.out}: already inflated from this base set, nothing to do")
-        if not is_readable(options.out):
+        if readable_plan(options.out) is None:
             with suppress(OSError):  # the set may be read-only
                 write_plan(options.out, replace(known, shards=[]))
         return _summary(inflation, manifest, skipped=True)

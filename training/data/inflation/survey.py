@@ -56,7 +56,11 @@ def survey(out: Path, labels: Labels, train: Sequence[Shard], carried: Sequence[
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as lookups:
         looked = dict(zip(names, lookups.map(look, names), strict=True))
     left = [key for key, (whole, *_) in looked.items() if not whole]
-    return Survey(left, *(sum(looked[key][part] for key in left) for part in (1, 2)))
+    return Survey(
+        left,
+        left_bytes=sum(looked[key][1] for key in left),
+        left_files=sum(looked[key][2] for key in left),
+    )
 
 
 def remove_records(out: Path, keys: Iterable[str]) -> None:

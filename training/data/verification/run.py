@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.inflation import plan
+from training.data.inflation.plan import readable_plan
 from training.data.manifest import MANIFEST_FILE
 from training.data.shards import record_path, shard_of
 from training.data.verification.choice import choose
@@ -108,6 +108,6 @@ def drop(verified: Verified) -> int:
     for key in keys:
         record_path(out, *shard_of(key)).unlink(missing_ok=True)
     is_inflated = manifest is not None and Path(manifest.generator.program).name == "inflate.py"
-    if is_inflated and verified.damages.is_harm() and plan.is_readable(out):
+    if is_inflated and verified.damages.is_harm() and readable_plan(out):
         (out / MANIFEST_FILE).unlink(missing_ok=True)
     return len(keys)
