@@ -1,10 +1,10 @@
 """Whether both programs learn: trained on a few drawn frames and measured on the same, by one process and by two.
 
-    python benchmarks/learning.py [--workload ssd segmentation] [--frames 32] [--processes 1 2] [--at-once]
+    python benchmarks/learning.py [--workload ssd segmentation] [--frames 32] [--processes 1 2] [--backend nccl] [--at-once]
 
 The frames are a street with a few large road users, each class in a colour of its own, in Cityscapes' format. Two processes
-share the batch of the one, and exchange gradients over gloo, so that they may share a GPU. Prints mAP50 and mIoU over the
-classes that are there.
+share the batch of the one, and the GPU: over gloo, which allows it, or over NCCL, which allows it to ranks of different hosts
+and is told that these are such; they then exchange over loopback. Prints mAP50 and mIoU over the classes that are there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -60,16 +61,27 @@ def main() -> None:
         started = []
         for workload, processes in runs:
             events = Path(scratch) / f"{workload}-{processes}"
-            process = _start(workload, data[workload], events, processes, options)
-            started.append((workload, processes, events, process, time.monotonic()))
+            ranks = _start(workload, data[workload], events, processes, options)
+            started.append((workload, processes, events, ranks, time.monotonic()))
             if not options.at_once:
-                process.wait()
-        for workload, processes, events, process, began_s in started:
-            status = process.wait()
-            if status:
-                sys.exit(f"exit status {status}\n{events.with_suffix('.log').read_text()[-4000:]}")
+                _wait(ranks, events)
+        for workload, processes, events, ranks, began_s in started:
+            _wait(ranks, events)
             print(f"{workload}, {processes} process{'es' * (processes > 1)}: {_told(events)}", flush=True)
             print(f"  until {time.monotonic() - began_s:.0f} s after its start")
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]], events: Path) -> None:
+    """Ends with the first that fails: its peers would wait for it."""
+    while True:
+        statuses = [rank.poll() for rank in ranks]
+        if any(statuses) or None not in statuses:
+            break
+        time.sleep(0.2)
+    if failed := [rank for rank, status in enumerate(statuses) if status]:
+        for rank in ranks:
+            rank.kill()
+        sys.exit(f"rank {failed[0]} of {events.name} failed\n{events.with_suffix('.log').read_text()[-4000:]}")
 
 
 def _scenes(out: Path, frames: int) -> Path:
@@ -118,7 +130,7 @@ def _band(label: str, top: int, bottom: int, colour: tuple[int, int, int]) -> Th
 
 def _start(
     workload: str, data: Path, events: Path, processes: int, options: argparse.Namespace
-) -> subprocess.Popen[bytes]:
+) -> list[subprocess.Popen[bytes]]:
     steps_per_epoch = -(-options.frames // BATCH)
     epochs = max(1, options.steps[workload] // steps_per_epoch)
     workers, batch = str(max(1, options.num_workers // processes)), str(BATCH // processes)
@@ -134,11 +146,26 @@ def _start(
         ],
     }[workload]
     program = ROOT / "training" / {"ssd": "ssd/main.py", "segmentation": "segmentation/train.py"}[workload]
-    launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = [sys.executable, *launcher, str(program), *own, "--events", str(events), "--window-steps", "1000000"]
-    command += ["--backend", "gloo", "--no-binding", *shlex.split(flags), *shlex.split(options.flags)]
+    command = [sys.executable, str(program), *own, "--events", str(events), "--window-steps", "1000000"]
+    command += ["--backend", options.backend, "--no-binding", *shlex.split(flags), *shlex.split(options.flags)]
+    group = {"WORLD_SIZE": str(processes), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
     with events.with_suffix(".log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        return [
+            subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **group, **_own(rank)})
+            for rank in range(processes)
+        ]
+
+
+def _own(rank: int) -> dict[str, str]:
+    """Each rank is a host of its own, as NCCL sees it."""
+    host = {"NCCL_HOSTID": f"learning-{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+    return {"RANK": str(rank), "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank), **host}
+
+
+def _free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
 def _told(events: Path) -> str:
@@ -157,6 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workload", nargs="+", choices=FLAGS, default=list(FLAGS))
     parser.add_argument("--frames", type=int, default=32)
     parser.add_argument("--processes", nargs="+", type=int, choices=(1, 2), default=[1, 2])
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo", help="of two processes")
     parser.add_argument("--ssd-steps", type=int, default=1200)
     parser.add_argument("--segmentation-steps", type=int, default=600)
     parser.add_argument("--num-workers", type=int, default=8, help="of all processes of a run")

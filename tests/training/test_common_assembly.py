@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from training.common import compiler
-from training.common.assembly import assemble
+from training.common.assembly import assemble, step_graph
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.optimizer import sgd
@@ -35,6 +35,21 @@ def test_on_the_cpu_nothing_is_compiled_or_captured_by_itself():
     assert assembly.training.graph is None
     with pytest.raises(UserError, match="--cuda-graph: there is no GPU; leave it out"):
         make_assembly("--cuda-graph")
+
+
+@pytest.mark.parametrize(
+    ("backend", "ddp", "mode", "why_not"),
+    [
+        ("gloo", "torch", "default", "an exchange over gloo cannot be captured"),
+        ("nccl", "apex", "default", r"apex's DDP cannot be captured \(torch's can: --ddp torch\)"),
+        ("nccl", "torch", "reduce-overhead", "--compile reduce-overhead makes graphs of its own"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused_by_its_name(backend, ddp, mode, why_not):
+    gang = Gang(0, 0, 2, 0, torch.device("cuda", 0), backend)
+    updates = sgd([{"params": [nn.Parameter(torch.zeros(1))]}], 0.1, 0.9, fused=False)
+    with pytest.raises(UserError, match=f"^--cuda-graph: {why_not}; leave it out$"):
+        step_graph(gang, ddp, mode, updates)
 
 
 def test_a_gpu_without_a_c_compiler_or_pythons_headers_does_without_compilation(monkeypatch, tmp_path):

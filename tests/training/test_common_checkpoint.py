@@ -17,7 +17,7 @@ from ranks import launch
 
 from training.common import process_exit
 from training.common.checkpoint import check, check_folder, load, restore, save
-from training.common.ddp import wrap
+from training.common.ddp import choose
 from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
 from training.common.optimizer import sgd
@@ -44,7 +44,7 @@ class Run:
         self.model = torch.nn.Sequential(
             torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 1)
         )
-        model = wrap(self.model, gang, "torch").model
+        model = choose(gang, "torch").wrap(self.model)
         precision = Precision("fp16" if fp16 else "fp32", CPU, torch.amp.GradScaler("cpu", 1024.0, enabled=fp16))
         groups = [{"params": [p for p in self.model.parameters() if (p.dim() > 1) == wide]} for wide in (True, False)]
         optimizer = sgd(groups, 0.05, 0.9, fused=False)

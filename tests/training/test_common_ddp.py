@@ -10,7 +10,7 @@ from ranks import launch
 from torch import nn
 
 from training.common import process_exit
-from training.common.ddp import Settings, wrap
+from training.common.ddp import Settings, choose
 from training.common.errors import UserError
 from training.common.gang import Gang
 
@@ -28,7 +28,7 @@ SETTINGS = {
 def trained(gang: Gang, settings: Settings) -> list[torch.Tensor]:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
-    wrapped = wrap(model, gang, "auto", settings).model
+    wrapped = choose(gang, "auto", settings).wrap(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     inputs = torch.randn(2, STEPS, 4, 8)[gang.rank]
     for step in range(STEPS):
@@ -60,7 +60,7 @@ def test_every_setting_gives_the_default_weights_and_compression_those_within_bf
 def test_apex_has_no_such_settings():
     gang = Gang(0, 0, 2, 0, torch.device("cuda", 0), "nccl")
     with pytest.raises(UserError, match="--ddp apex has no --ddp-bucket-mb, --ddp-compress; give --ddp torch"):
-        wrap(nn.Linear(1, 1), gang, "apex", Settings(bucket_mb=1.0, compress="bf16"))
+        choose(gang, "apex", Settings(bucket_mb=1.0, compress="bf16"))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from training.common import facts, life
-from training.common.ddp import find_apex, wrap
+from training.common.ddp import choose, find_apex
 from training.common.errors import TrainingError, UserError
 from training.common.gang import Gang
 from training.common.length import Length
@@ -86,10 +86,10 @@ def test_cudnn_does_not_time_dilated_convolutions_in_single_precision(name, dila
 
 def test_one_process_is_not_wrapped():
     model = torch.nn.Linear(2, 2)
-    wrapped = wrap(model, ALONE, "auto")
-    assert wrapped.model is model and wrapped.ddp == "none"
+    ddp = choose(ALONE, "auto")
+    assert ddp.wrap(model) is model and ddp.name == "none"
     with pytest.raises(UserError, match="--ddp apex needs GPUs"):
-        wrap(model, ALONE, "apex")
+        choose(ALONE, "apex")
 
 
 @pytest.fixture

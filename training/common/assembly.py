@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from training.common import compiler
 from training.common.args import NOT_COMPILED, CommonOptions
 from training.common.checkpointing import recompute_blocks
-from training.common.ddp import Settings, Wrapped, wrap
+from training.common.ddp import Ddp, Settings, choose
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.graph import StepGraph
@@ -30,7 +30,7 @@ _OWN_GRAPHS = ("reduce-overhead", "max-autotune")  # modes in which torch.compil
 
 @dataclass(frozen=True)
 class Assembly:
-    """`model` is the bare one, whose state is saved and which validation calls; `training` steps the wrapped one.
+    """`model` is the bare one, whose state is saved and which validation calls; `training` steps the one that `ddp` wrapped.
 
     `how` says for the log how a step is run.
     """
@@ -38,7 +38,7 @@ class Assembly:
     model: nn.Module
     training: Training
     layout: torch.memory_format
-    wrapped: Wrapped
+    ddp: Ddp
     how: str
 
 
@@ -77,16 +77,15 @@ def assemble(
         recompute_blocks(model)
     mode, uncompiled = _compile_mode(options, compile_mode, device)
     updates = optimizer(model, device.type == "cuda")
-    graph = _graph(device, mode, updates) if options.cuda_graph else None
+    ddp = choose(gang, options.ddp, _settings(options))
+    graph = step_graph(gang, ddp.name, mode, updates) if options.cuda_graph else None
     # DDP gets a model that is compiled already: only then torch cuts that at the buckets of gradients
     compiled_model = torch.compile(model, mode=mode, dynamic=False) if mode else model
     with torch.cuda.stream(graph.stream if graph else None):
-        wrapped = wrap(compiled_model, gang, options.ddp, _settings(options))
-    if graph and wrapped.ddp == "apex":
-        raise UserError("--cuda-graph: apex's DDP cannot be captured; give --ddp torch")
+        wrapped = ddp.wrap(compiled_model)
 
     def loss_of(inputs: Inputs) -> Tensor:
-        return loss(wrapped.model, inputs)
+        return loss(wrapped, inputs)
 
     whole = torch.compile(loss_of, mode=mode, dynamic=False) if mode else loss_of
 
@@ -94,11 +93,11 @@ def assemble(
         images, *rest = inputs  # in one layout, whichever a loader gives: compiled code is made for one
         return whole((images.contiguous(memory_format=layout), *(tensor.contiguous() for tensor in rest)))
 
-    training = Training(wrapped.model, updates, precision, batch_loss, graph, mode in _OWN_GRAPHS)
+    training = Training(wrapped, updates, precision, batch_loss, graph, mode in _OWN_GRAPHS)
     compiled = f"compiled ({mode})" if mode else f"not compiled: {uncompiled}"
     launched = "as one CUDA graph" if graph else "as CUDA graphs" if training.own_graphs else "one by one"
     how = f"{compiled}; kernels launched {launched}"
-    return Assembly(model, training, layout, wrapped, how)
+    return Assembly(model, training, layout, ddp, how)
 
 
 def _compile_mode(options: CommonOptions, usual: str, device: torch.device) -> tuple[str | None, str]:
@@ -113,11 +112,15 @@ def _compile_mode(options: CommonOptions, usual: str, device: torch.device) -> t
     return (None, why_not) if why_not else ("default" if options.cuda_graph else usual, "")
 
 
-def _graph(device: torch.device, mode: str | None, optimizer: torch.optim.Optimizer) -> StepGraph:
+def step_graph(gang: Gang, ddp: str, mode: str | None, optimizer: torch.optim.Optimizer) -> StepGraph:
     """What captures the step. Raises UserError where nothing can."""
     why_not = None
-    if device.type == "cpu":
+    if gang.device.type == "cpu":
         why_not = "there is no GPU"
+    elif gang.backend == "gloo":
+        why_not = "an exchange over gloo cannot be captured"
+    elif ddp == "apex":
+        why_not = "apex's DDP cannot be captured (torch's can: --ddp torch)"
     elif mode in _OWN_GRAPHS:
         why_not = f"--compile {mode} makes graphs of its own"
     elif not isinstance(optimizer, torch.optim.SGD):

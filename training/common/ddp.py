@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
@@ -20,12 +21,12 @@ _BUFFER_SWITCH = "forward_sync_buffers" if "forward_sync_buffers" in _SWITCHES e
 
 
 @dataclass(frozen=True)
-class Wrapped:
-    """The model to call, which DDP it is (`torch`, `apex`, `none`), and why, for the log."""
+class Ddp:
+    """What wraps the model, which DDP it is (`torch`, `apex`, `none`), and why, for the log."""
 
-    model: nn.Module
-    ddp: str
+    name: str
     reason: str
+    wrap: Callable[[nn.Module], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Settings:
         return [flag for flag, is_given in given.items() if is_given]
 
 
-def wrap(model: nn.Module, gang: Gang, choice: str, settings: Settings | None = None) -> Wrapped:
-    """Wraps `model` as `choice` (auto, torch, apex) says; one process needs no wrapping.
+def choose(gang: Gang, choice: str, settings: Settings | None = None) -> Ddp:
+    """The one that `choice` (auto, torch, apex) says; one process needs no wrapping. Raises UserError.
 
     As apex's does, torch's then leaves batch-norm statistics to each rank. Settings are for torch's: auto then means torch.
     """
@@ -61,21 +62,26 @@ def wrap(model: nn.Module, gang: Gang, choice: str, settings: Settings | None = 
         if choice == "apex":
             raise UserError(f"--ddp apex has no {', '.join(settings.flags())}; give --ddp torch")
         choice = "torch"
-    if choice == "apex" and gang.device.type == "cpu":
+    on_gpu = gang.device.type == "cuda"
+    if choice == "apex" and not on_gpu:
         raise UserError("--ddp apex needs GPUs; on the CPU use --ddp torch")
-    apex, why_not = (None, "not asked for") if choice == "torch" or gang.device.type == "cpu" else find_apex()
+    apex, why_not = find_apex() if on_gpu and choice != "torch" else (None, "not asked for")
     if choice == "apex" and apex is None:
         raise UserError(f"--ddp apex: {why_not}; use --ddp torch")
     if gang.backend is None:
-        return Wrapped(model, "none", "one process")
+        return Ddp("none", "one process", lambda model: model)
     if apex is not None:
-        return Wrapped(apex(model), "apex", "apex.parallel is installed")
-    devices = [gang.device.index] if gang.device.type == "cuda" else None
-    buffers_stay = {_BUFFER_SWITCH: False}
+        return Ddp("apex", "apex.parallel is installed", apex)
+    reason = "as asked" if choice == "torch" else why_not if on_gpu else "apex is not used on the CPU"
+    return Ddp("torch", reason, lambda model: _torch_ddp(model, gang, settings))
+
+
+def _torch_ddp(model: nn.Module, gang: Gang, settings: Settings) -> nn.Module:
     bucket = {} if settings.bucket_mb is None else {"bucket_cap_mb": settings.bucket_mb}
+    buffers_stay = {_BUFFER_SWITCH: False}
     wrapped = DistributedDataParallel(
         model,
-        device_ids=devices,
+        device_ids=[gang.device.index] if gang.device.type == "cuda" else None,
         gradient_as_bucket_view=settings.bucket_view,
         static_graph=settings.static_graph,
         **bucket,
@@ -83,8 +89,7 @@ def wrap(model: nn.Module, gang: Gang, choice: str, settings: Settings | None = 
     )
     if settings.compress == "bf16":
         wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
-    reason = "as asked" if choice == "torch" else "apex is not used on the CPU" if devices is None else why_not
-    return Wrapped(wrapped, "torch", reason)
+    return wrapped
 
 
 def find_apex() -> tuple[type[nn.Module] | None, str]:

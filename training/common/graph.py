@@ -54,3 +54,9 @@ class StepGraph:
             own.copy_(given)
         self._graph.replay()
         return self._loss.clone()
+
+    def release(self) -> None:
+        """Frees the graph, whose last replay is over. NCCL does not end a group while a graph holds exchanges over it."""
+        if self._graph is not None:
+            self._graph.reset()
+            self._graph = None

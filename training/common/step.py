@@ -47,6 +47,11 @@ class Training:
             group["lr"] = torch.tensor(float(group["lr"]), device=self.precision.device)
         self.graph.capture(self._step, inputs)
 
+    def release(self) -> None:
+        """After the last step, before the group is left."""
+        if self.graph is not None:
+            self.graph.release()
+
     def step(self, inputs: Inputs) -> Tensor:
         """Forward, backward, update. The loss stays on the device, so the host need not wait for it.
 

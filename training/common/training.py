@@ -162,6 +162,8 @@ def train(recipe: Recipe, place: Place, how_long: Length, write: Write, benchmar
         loop.run()
         if benchmark:
             benchmark.tell(report, gang.world_size)
+    gang.barrier()
+    assembly.training.release()
     gang.leave()
 
 
@@ -201,7 +203,7 @@ def _build(recipe: Recipe, place: Place) -> Assembly:
 
 def _begin(recipe: Recipe, place: Place, how_long: Length, assembly: Assembly, write: Write, report: Report) -> None:
     """The first event, and the first lines for people."""
-    gang, options, wrapped = place.gang, place.options, assembly.wrapped
+    gang, options, ddp = place.gang, place.options, assembly.ddp
     precision = assembly.training.precision.name
     rate = _rate(recipe, place)(place.first_epoch, recipe.steps_per_pass - 1)
     write(
@@ -211,7 +213,7 @@ def _begin(recipe: Recipe, place: Place, how_long: Length, assembly: Assembly, w
             model=recipe.model_name,
             classes=recipe.classes,
             parameters=sum(parameter.numel() for parameter in assembly.model.parameters()),
-            ddp=wrapped.ddp,
+            ddp=ddp.name,
             precision=precision,
             loader=options.loader,
             seed=place.seed,
@@ -224,12 +226,12 @@ def _begin(recipe: Recipe, place: Place, how_long: Length, assembly: Assembly, w
             first_epoch=place.first_epoch,
             binding=place.binding.reason,
             step=assembly.how,
-            **facts.place(gang, wrapped.ddp),
+            **facts.place(gang, ddp.name),
         )
     )
     report.say(
         f"{recipe.model_name}: {gang.world_size} x batch {recipe.batch_per_gpu} on {facts.device_name(gang.device)}, "
-        f"{precision}, DDP {wrapped.ddp} ({wrapped.reason}), backend {gang.backend or 'none'}, lr {rate:g}, "
+        f"{precision}, DDP {ddp.name} ({ddp.reason}), backend {gang.backend or 'none'}, lr {rate:g}, "
         f"seed {place.seed}, for {how_long}"
     )
     report.say(f"step: {assembly.how}")
