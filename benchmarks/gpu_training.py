@@ -37,7 +37,7 @@ def main() -> None:
         made = Path(scratch)
         scenes = street_scenes(made / "cityscapes", options.frames)
         print(f"{options.frames} frames, {options.num_workers} workers, {options.seconds:.0f} s each", flush=True)
-        print(f"{'':24}images/s  of synthetic  GPU idle  waiting for data  of that for files", flush=True)
+        print(f"{'':24}images/s  of synthetic  GPU idle  host waits  of that for files", flush=True)
         for workload in options.workload:
             for name in options.formats:
                 events = _run(workload, _set(workload, name, scenes, made), made / f"{workload}-{name}", options)
@@ -85,7 +85,7 @@ def _told(events: list[Event], seconds: float) -> str:
     everything_s = sum(event.body.data_wait_s for event in events if isinstance(event.body, Window))
     files = (stop.body.file_wait_s or 0.0) / everything_s if everything_s else 0.0
     of_synthetic = rate * synthetic.seconds / synthetic.images
-    return f"{rate:8.1f}  {of_synthetic:11.1%}  {idle_s / took_s:8.1%}  {wait_s / took_s:15.1%}  {files:16.1%}"
+    return f"{rate:8.1f}  {of_synthetic:11.1%}  {idle_s / took_s:8.1%}  {wait_s / took_s:10.1%}  {files:16.1%}"
 
 
 def _late(event: Event, stop: Event, seconds: float) -> bool:

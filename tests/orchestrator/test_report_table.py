@@ -31,7 +31,10 @@ def row(**changes: Any) -> Row:
         "scaling_efficiency": 0.95,
         "utilisation": 0.8,
         "window_s": 10.0,
-        "host_data_wait_s": 2.5,
+        "host_data_wait_s": 9.0,
+        "gpu_idle_s": 2.5,
+        "step_s": 0.4,
+        "waiting_per_step_s": 0.1,
         "time_to_first_batch_s": 0.5,
         "required_bytes_per_s": 2_500_000.0,
         "measured_read_bytes_per_s": 3_000_000.0,
@@ -80,7 +83,7 @@ def test_a_failed_trial_has_dashes_and_no_zeros() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1e-9])
 def test_a_measured_nothing_is_not_a_dash(value: float) -> None:
-    found = shown(row(measured_read_bytes_per_s=value, host_data_wait_s=value))
+    found = shown(row(measured_read_bytes_per_s=value, waiting_per_step_s=value))
     assert (found["read MB/s"], found["data wait"]) == ("0.00", "0%")
 
 

@@ -32,9 +32,16 @@ def clock(file_wait_s):
     ],
 )
 def test_storage_and_decoding_are_told_apart(data_wait_s, file_wait_s, jpeg, said):
-    told = input_limit(clock(file_wait_s), data_wait_s, jpeg)
+    told = input_limit(clock(file_wait_s), data_wait_s, data_wait_s, jpeg)
     assert told is None if said is None else said in told
 
 
 def test_a_trial_of_no_time_was_not_held_up():
-    assert input_limit(ClockStop(0, 0, 0.0, 0, 0, 0, 0, None), 0.0, False) is None
+    assert input_limit(ClockStop(0, 0, 0.0, 0, 0, 0, 0, None), 0.0, 0.0, False) is None
+
+
+def test_a_host_that_waits_for_its_gpu_is_not_held_up_by_the_input():
+    assert input_limit(clock(0.1), 0.2, 90.0, True) is None
+    told = input_limit(clock(80.0), 14.0, 90.0, True)
+    assert told is not None
+    assert "14% of the time went by waiting for data, 89% of it for files that storage had not delivered" in told

@@ -45,6 +45,11 @@ def test_plain_lines_of_one_rank_where_there_is_no_terminal():
     ]
 
 
+def test_a_gpu_waits_only_where_it_is_idle_though_its_host_waits_for_it():
+    on_gpu = Window(0, 1, 0, 2, 4, 1.0, 0.9, 0.02, 1.0, 0.1, 1, 1)
+    assert (on_gpu.waiting_s, window(0, 1, [1.0]).waiting_s) == (0.02, 0.1)
+
+
 def test_a_bar_on_a_terminal():
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))

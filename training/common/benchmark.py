@@ -28,7 +28,7 @@ class Benchmark:
             report,
             images_per_step=counted[0].images * world_size,
             seconds=[window.seconds for window in counted],
-            wait_seconds=[window.data_wait_s for window in counted],
+            wait_seconds=[window.waiting_s for window in counted],
         )
 
 

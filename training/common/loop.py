@@ -53,6 +53,7 @@ class Loop:
     _pass_padded: int = field(default=0, init=False)
     _paused_bytes: int = field(default=0, init=False)
     _data_wait_s: float = field(default=0.0, init=False)
+    _waiting_s: float = field(default=0.0, init=False)
 
     def run(self) -> None:
         """Runs the trial from ClockStart to ClockStop. Raises TrainingError on every rank if any loss is not finite."""
@@ -136,6 +137,7 @@ class Loop:
             host_memory_bytes=host_memory_bytes(),
             gpu_memory_bytes=gpu_memory_bytes(self.gang.device),
         )
+        self._waiting_s += window.waiting_s
         self.write(window)
         self.report.window(window, values, first_pass_step)
         return next_steps, closed
@@ -197,7 +199,7 @@ class Loop:
         self.report.end()
         rate = self._images * self.gang.world_size / seconds
         self.report.say(f"done: {self._steps} steps in {seconds:.1f} s, {rate:.1f} images/s over all ranks")
-        if limit := input_limit(clock, self._data_wait_s, self.jpeg):
+        if limit := input_limit(clock, self._waiting_s, self._data_wait_s, self.jpeg):
             self.report.say(limit)
         self.report.log([], {"total time": seconds})
 

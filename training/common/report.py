@@ -53,7 +53,7 @@ class Report:
         self.say(
             f"epoch {window.epoch} steps {window.step_first}-{last}: "
             f"{window.images * self._world_size / window.seconds:.1f} images/s over all ranks, "
-            f"waited {window.data_wait_s:.2f} of {window.seconds:.2f} s for data, "
+            f"waited {window.waiting_s:.2f} of {window.seconds:.2f} s for data, "
             f"loss {window.loss:.3f}, lr {window.learning_rate:g}"
         )
         for offset, loss in enumerate(losses):

@@ -133,6 +133,11 @@ class Window:
     host_memory_bytes: int
     gpu_memory_bytes: int | None
 
+    @property
+    def waiting_s(self) -> float:
+        """Of `seconds`, those without a batch to compute with. The host of a GPU waits for that too: there the GPU's gaps."""
+        return self.data_wait_s if self.gpu_idle_s is None else self.gpu_idle_s
+
 
 @dataclass(frozen=True)
 class EpochEnd:

@@ -36,7 +36,7 @@ def _cache(row: Row) -> str:
 
 
 def _data_wait(row: Row) -> str:
-    return percent(row.host_data_wait_s / row.window_s if row.host_data_wait_s is not None and row.window_s else None)
+    return percent(row.waiting_per_step_s / row.step_s if row.waiting_per_step_s is not None and row.step_s else None)
 
 
 _ON_NODES: dict[str, Callable[[Row], str]] = {
