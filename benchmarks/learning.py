@@ -13,11 +13,13 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +36,7 @@ from training.data.scenes.shapes import placed
 from training.wire.events import Evaluation, Window, read_events
 
 BATCH = 16
+STACKS_S = 3.0
 ROAD_USERS = {  # outline, width and height in px, colour
     "car": ("car_back", 420, 300, (200, 40, 40)),
     "truck": ("truck", 700, 420, (40, 160, 60)),
@@ -52,7 +55,8 @@ FLAGS = {
 
 def main() -> None:
     options = _options()
-    with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends too
+    with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch, ExitStack() as running:
         os.environ["SCALEOUT_CACHE_DIR"] = str(Path(scratch) / "cache")
         scenes = _scenes(Path(scratch) / "scenes", options.frames)
         png = for_detection(scenes, Path(scratch) / "ssd-png")
@@ -62,26 +66,38 @@ def main() -> None:
         for workload, processes in runs:
             events = Path(scratch) / f"{workload}-{processes}"
             ranks = _start(workload, data[workload], events, processes, options)
+            running.callback(_kill, ranks)
             started.append((workload, processes, events, ranks, time.monotonic()))
             if not options.at_once:
-                _wait(ranks, events)
+                _wait(ranks, events, options.limit_s)
         for workload, processes, events, ranks, began_s in started:
-            _wait(ranks, events)
+            _wait(ranks, events, options.limit_s)
             print(f"{workload}, {processes} process{'es' * (processes > 1)}: {_told(events)}", flush=True)
             print(f"  until {time.monotonic() - began_s:.0f} s after its start")
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], events: Path) -> None:
-    """Ends with the first that fails: its peers would wait for it."""
-    while True:
-        statuses = [rank.poll() for rank in ranks]
-        if any(statuses) or None not in statuses:
-            break
+def _wait(ranks: list[subprocess.Popen[bytes]], events: Path, limit_s: float) -> None:
+    """Ends with the first that fails, for which its peers would wait; or after the limit, with the stacks of all."""
+    deadline = time.monotonic() + limit_s
+    while None in (statuses := [rank.poll() for rank in ranks]) and not any(statuses) and time.monotonic() < deadline:
         time.sleep(0.2)
+    late = [rank for rank, status in enumerate(statuses) if status is None]
     if failed := [rank for rank, status in enumerate(statuses) if status]:
-        for rank in ranks:
-            rank.kill()
-        sys.exit(f"rank {failed[0]} of {events.name} failed\n{events.with_suffix('.log').read_text()[-4000:]}")
+        problem = f"rank {failed[0]} failed"
+    elif late:
+        problem = f"rank {late[0]} had not ended after {limit_s:.0f} s"
+        for rank in late:
+            ranks[rank].send_signal(signal.SIGUSR1)
+        time.sleep(STACKS_S)
+    else:
+        return
+    sys.exit(f"{events.name}: {problem}\n{events.with_suffix('.log').read_text()[-8000:]}")
+
+
+def _kill(ranks: list[subprocess.Popen[bytes]]) -> None:
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
 
 
 def _scenes(out: Path, frames: int) -> Path:
@@ -188,6 +204,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ssd-steps", type=int, default=1200)
     parser.add_argument("--segmentation-steps", type=int, default=600)
     parser.add_argument("--num-workers", type=int, default=8, help="of all processes of a run")
+    parser.add_argument("--limit-s", type=float, default=1800.0, help="of a run, until it is given up")
     parser.add_argument("--at-once", action="store_true", help="all runs beside each other")
     parser.add_argument("--flags", default="", help="more, for the training programs")
     options = parser.parse_args()
