@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from pictures import detection_as_jpeg, for_detection
 from training.data.scenes.paint import paint
 from training.data.scenes.scene import HEIGHT, WIDTH, Thing, whole
 from training.data.scenes.shapes import placed
+from training.node.network import free_port
 from training.wire.events import Evaluation, Window, read_events
 
 BATCH = 16
@@ -164,7 +164,8 @@ def _start(
     program = ROOT / "training" / {"ssd": "ssd/main.py", "segmentation": "segmentation/train.py"}[workload]
     command = [sys.executable, str(program), *own, "--events", str(events), "--window-steps", "1000000"]
     command += ["--backend", options.backend, "--no-binding", *shlex.split(flags), *shlex.split(options.flags)]
-    group = {"WORLD_SIZE": str(processes), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+    port = str(free_port()["port"])
+    group = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with events.with_suffix(".log").open("wb") as log:
         return [
             subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **group, **_own(rank)})
@@ -175,13 +176,7 @@ def _start(
 def _own(rank: int) -> dict[str, str]:
     """Each rank is a host of its own, as NCCL sees it."""
     host = {"NCCL_HOSTID": f"learning-{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
-    return {"RANK": str(rank), "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank), **host}
-
-
-def _free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    return {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **host}
 
 
 def _told(events: Path) -> str:

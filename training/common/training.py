@@ -162,7 +162,6 @@ def train(recipe: Recipe, place: Place, how_long: Length, write: Write, benchmar
         loop.run()
         if benchmark:
             benchmark.tell(report, gang.world_size)
-    gang.barrier()
     assembly.training.release()
     gang.leave()
 
