@@ -208,7 +208,7 @@ class Ours(Stepper):
             recipe.place.options,
             recipe.mixed_precision,
             recipe.dilated,
-            recipe.compile_mode,
+            recipe.launch_bound,
             recipe.optimizer,
             recipe.loss,
         )

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from training.common import compiler
-from training.common.assembly import assemble, step_graph
+from training.common.assembly import assemble, is_one_graph
 from training.common.errors import UserError
 from training.common.gang import Gang
 from training.common.optimizer import sgd
@@ -23,7 +23,7 @@ def make_assembly(*flags):
         options,
         mixed_precision=True,
         dilated=False,
-        compile_mode="default",
+        launch_bound=True,
         optimizer=lambda model, fused: sgd([{"params": list(model.parameters())}], 0.1, 0.9, fused),
         loss=lambda model, inputs: model(inputs[0]).square().mean(),
     )
@@ -37,19 +37,33 @@ def test_on_the_cpu_nothing_is_compiled_or_captured_by_itself():
         make_assembly("--cuda-graph")
 
 
-@pytest.mark.parametrize(
-    ("backend", "ddp", "mode", "why_not"),
-    [
-        ("gloo", "torch", "default", "an exchange over gloo cannot be captured"),
-        ("nccl", "apex", "default", r"apex's DDP cannot be captured \(torch's can: --ddp torch\)"),
-        ("nccl", "torch", "reduce-overhead", "--compile reduce-overhead makes graphs of its own"),
-    ],
-)
-def test_what_cannot_be_captured_is_refused_by_its_name(backend, ddp, mode, why_not):
+def is_graph_on_a_gpu(*flags, backend="nccl", ddp="torch", launch_bound=True):
     gang = Gang(0, 0, 2, 0, torch.device("cuda", 0), backend)
     updates = sgd([{"params": [nn.Parameter(torch.zeros(1))]}], 0.1, 0.9, fused=False)
+    return is_one_graph(parse(["--data", "x", *flags]).common, launch_bound, gang, ddp, updates)
+
+
+@pytest.mark.parametrize(
+    ("backend", "ddp", "flags", "why_not"),
+    [
+        ("gloo", "torch", [], "an exchange over gloo cannot be captured"),
+        ("nccl", "apex", [], r"apex's DDP cannot be captured \(torch's can: --ddp torch\)"),
+        ("nccl", "torch", ["--compile", "reduce-overhead"], "--compile reduce-overhead makes graphs of its own"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused_by_its_name_and_not_captured_by_default(backend, ddp, flags, why_not):
     with pytest.raises(UserError, match=f"^--cuda-graph: {why_not}; leave it out$"):
-        step_graph(gang, ddp, mode, updates)
+        is_graph_on_a_gpu("--cuda-graph", *flags, backend=backend, ddp=ddp)
+    assert not is_graph_on_a_gpu(*flags, backend=backend, ddp=ddp)
+
+
+def test_a_step_that_is_bound_by_launching_is_one_graph_on_a_gpu_unless_it_shall_run_as_it_is():
+    assert is_graph_on_a_gpu()
+    assert not is_graph_on_a_gpu(launch_bound=False)
+    for as_it_is in ("--no-cuda-graph", "--no-compile", "--deterministic"):
+        assert not is_graph_on_a_gpu(as_it_is)
+        assert as_it_is == "--no-cuda-graph" or is_graph_on_a_gpu(as_it_is, "--cuda-graph")
+    assert is_graph_on_a_gpu("--cuda-graph", launch_bound=False)
 
 
 def test_a_gpu_without_a_c_compiler_or_pythons_headers_does_without_compilation(monkeypatch, tmp_path):

@@ -50,7 +50,7 @@ def paper_options(local_rank):
             cuda=True,
             data_layout=None,
             compile_mode=None,
-            cuda_graph=False,
+            cuda_graph=None,
             activation_checkpointing=False,
             loader="dali",
             antialias=True,
@@ -127,6 +127,7 @@ def test_the_flags_of_ours():
     assert (common.loader, common.ddp, common.precision, common.compile_mode) == ("torch", "torch", "bf16", "default")
     assert (common.antialias, common.binding, common.events, common.record_images) == (False, False, Path("e"), True)
     assert parse(["-d", "x", "--compile", "max-autotune"]).common.compile_mode == "max-autotune"
+    assert parse(["-d", "x", "--no-cuda-graph"]).common.cuda_graph is False
     plain = parse(["-d", "x", "--no-compile", "--cuda-graph", "--activation-checkpointing"]).common
     assert (plain.compile_mode, plain.cuda_graph, plain.activation_checkpointing) == ("off", True, True)
 

@@ -32,8 +32,8 @@ class Parser(argparse.ArgumentParser):
 class CommonOptions:
     """Choices that say how a program runs and not what is trained, the same for both programs.
 
-    `data_layout` None: channels last on a GPU, channels first on the CPU. `compile_mode` None: as `assemble` chooses; it
-    may also be NOT_COMPILED.
+    `data_layout` None: channels last on a GPU, channels first on the CPU. `compile_mode`, `cuda_graph` None: as
+    `assemble` chooses; a mode may also be NOT_COMPILED.
     """
 
     precision: str
@@ -47,7 +47,7 @@ class CommonOptions:
     cuda: bool
     data_layout: str | None
     compile_mode: str | None
-    cuda_graph: bool
+    cuda_graph: bool | None
     activation_checkpointing: bool
     loader: str
     antialias: bool
@@ -101,15 +101,15 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="default",
         metavar="MODE",
-        help="torch.compile the step; the default on a GPU where it can be (not with --deterministic), for SSD with "
-        "reduce-overhead, which launches small batches as CUDA graphs",
+        help="torch.compile the step; the default on a GPU where it can be (not with --deterministic). MODE: default; "
+        "reduce-overhead, whose CUDA graphs are several; max-autotune",
     )
     compiled.add_argument("--no-compile", dest="compile", action="store_const", const=NOT_COMPILED)
     how.add_argument(
         "--cuda-graph",
-        action="store_true",
-        help="launch a step as one CUDA graph, DDP's exchange included: for small batches, which the host launches more "
-        "slowly than a GPU computes",
+        action=argparse.BooleanOptionalAction,
+        help="launch a step as one CUDA graph, torch DDP's exchange included: SSD's default on a GPU (not with "
+        "--no-compile, --deterministic, gloo or apex's DDP)",
     )
     how.add_argument(
         "--activation-checkpointing",

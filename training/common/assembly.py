@@ -1,8 +1,8 @@
 """From a model to what trains it: memory layout, DDP, compilation, precision and optimiser, the same for both programs.
 
-On a GPU the step is compiled where it can be (`compiler`), with CUDA graphs where the program wants them, and launched as one
-graph where that is asked for: this changes how the same arithmetic is run, and takes its time in the warm-up, before any
-clock starts.
+On a GPU the step is compiled where it can be (`compiler`), and launched as one CUDA graph where a host would launch its
+kernels more slowly than the GPU runs them: this changes how the same arithmetic is run, and takes its time in the warm-up,
+before any clock starts.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ def assemble(
     options: CommonOptions,
     mixed_precision: bool,
     dilated: bool,
-    compile_mode: str,
+    launch_bound: bool,
     optimizer: Callable[[nn.Module, bool], torch.optim.Optimizer],
     loss: Callable[[nn.Module, Inputs], Tensor],
 ) -> Assembly:
     """`optimizer` gets the model and whether it may be fused; `loss` the wrapped model and a batch, images first.
 
-    `compile_mode` is torch.compile's where a GPU's step is compiled and `options` ask for none. Raises UserError.
+    `launch_bound`: the step's kernels are so short that a host launches them more slowly than a GPU runs them.
+    Raises UserError.
     """
     device = gang.device
     layout = memory_layout(options.data_layout, device)
@@ -75,10 +76,10 @@ def assemble(
     model = model.to(device, memory_format=layout)
     if options.activation_checkpointing:
         recompute_blocks(model)
-    mode, uncompiled = _compile_mode(options, compile_mode, device)
     updates = optimizer(model, device.type == "cuda")
     ddp = choose(gang, options.ddp, _settings(options))
-    graph = step_graph(gang, ddp.name, mode, updates) if options.cuda_graph else None
+    graph = StepGraph() if is_one_graph(options, launch_bound, gang, ddp.name, updates) else None
+    mode, uncompiled = _compile_mode(options, "reduce-overhead" if launch_bound and not graph else "default", device)
     # DDP gets a model that is compiled already: only then torch cuts that at the buckets of gradients
     compiled_model = torch.compile(model, mode=mode, dynamic=False) if mode else model
     with torch.cuda.stream(graph.stream if graph else None):
@@ -109,25 +110,36 @@ def _compile_mode(options: CommonOptions, usual: str, device: torch.device) -> t
     if device.type == "cpu":
         return None, "the default on the CPU"
     why_not = "--deterministic" if options.deterministic else compiler.why_not(device)
-    return (None, why_not) if why_not else ("default" if options.cuda_graph else usual, "")
+    return (None, why_not) if why_not else (usual, "")
 
 
-def step_graph(gang: Gang, ddp: str, mode: str | None, optimizer: torch.optim.Optimizer) -> StepGraph:
-    """What captures the step. Raises UserError where nothing can."""
-    why_not = None
-    if gang.device.type == "cpu":
-        why_not = "there is no GPU"
-    elif gang.backend == "gloo":
-        why_not = "an exchange over gloo cannot be captured"
-    elif ddp == "apex":
-        why_not = "apex's DDP cannot be captured (torch's can: --ddp torch)"
-    elif mode in _OWN_GRAPHS:
-        why_not = f"--compile {mode} makes graphs of its own"
-    elif not isinstance(optimizer, torch.optim.SGD):
-        why_not = "of the optimisers only SGD can be captured"
-    if why_not:
+def is_one_graph(
+    options: CommonOptions, launch_bound: bool, gang: Gang, ddp: str, optimizer: torch.optim.Optimizer
+) -> bool:
+    """Whether a step is launched as one CUDA graph: as asked; else where it is `launch_bound` and can be captured.
+
+    Raises UserError where it is asked for and cannot be.
+    """
+    if options.cuda_graph is None:
+        as_it_is = options.deterministic or options.compile_mode == NOT_COMPILED
+        return launch_bound and not as_it_is and _why_no_graph(options, gang, ddp, optimizer) is None
+    if options.cuda_graph and (why_not := _why_no_graph(options, gang, ddp, optimizer)):
         raise UserError(f"--cuda-graph: {why_not}; leave it out")
-    return StepGraph()
+    return options.cuda_graph
+
+
+def _why_no_graph(options: CommonOptions, gang: Gang, ddp: str, optimizer: torch.optim.Optimizer) -> str | None:
+    if gang.device.type == "cpu":
+        return "there is no GPU"
+    if gang.backend == "gloo":
+        return "an exchange over gloo cannot be captured"
+    if ddp == "apex":
+        return "apex's DDP cannot be captured (torch's can: --ddp torch)"
+    if options.compile_mode in _OWN_GRAPHS:
+        return f"--compile {options.compile_mode} makes graphs of its own"
+    if not isinstance(optimizer, torch.optim.SGD):
+        return "of the optimisers only SGD can be captured"
+    return None
 
 
 def seed_everything(seed: int) -> None:

@@ -43,7 +43,7 @@ class StepGraph:
         except RuntimeError as error:
             problem = " ".join(str(error).split())[:_MAX_PROBLEM]
             raise TrainingError(
-                f"the step cannot be captured as a CUDA graph ({problem}); leave --cuda-graph out"
+                f"the step cannot be captured as a CUDA graph ({problem}); give --no-cuda-graph"
             ) from error
         self._graph = graph
 

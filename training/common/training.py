@@ -76,8 +76,8 @@ class Recipe(Protocol):
     """What a program trains: its model, data, loss and rates. Building one opens no image.
 
     `epochs` is where the training ends; `mixed_precision` what `--precision auto` means on a GPU, `dilated`
-    whether the model has dilated convolutions, `compile_mode` how its step is compiled on a GPU, `jpeg` whether the images
-    are JPEG.
+    whether the model has dilated convolutions, `launch_bound` whether a host launches its step more slowly than a GPU runs
+    it, `jpeg` whether the images are JPEG.
     """
 
     program: str
@@ -88,7 +88,7 @@ class Recipe(Protocol):
     steps_per_pass: int
     mixed_precision: bool
     dilated: bool
-    compile_mode: str
+    launch_bound: bool
 
     @property
     def jpeg(self) -> bool: ...
@@ -191,7 +191,7 @@ def _build(recipe: Recipe, place: Place) -> Assembly:
         place.options,
         recipe.mixed_precision,
         recipe.dilated,
-        recipe.compile_mode,
+        recipe.launch_bound,
         recipe.optimizer,
         recipe.loss,
     )

@@ -68,7 +68,7 @@ class SegmentationRecipe:
     snapshot: Checkpoint | None
     program: str = PROGRAM
     dilated: bool = True
-    compile_mode: str = "default"
+    launch_bound: bool = False
 
     @property
     def model_name(self) -> str:

@@ -50,7 +50,7 @@ class SsdRecipe:
     steps_per_pass: int
     program: str = PROGRAM
     dilated: bool = False
-    compile_mode: str = "reduce-overhead"  # a host launches small batches more slowly than a GPU runs them
+    launch_bound: bool = True
 
     @classmethod
     def prepare(cls, options: Options, place: Place, layout: Layout, annotations: Annotations) -> SsdRecipe:
