@@ -31,6 +31,7 @@ from turns import compare, rate
 
 from training.common.dali_loader import DaliLoader
 from training.common.gang import Gang
+from training.common.loader import Batch
 from training.common.sampler import Sampler
 from training.segmentation.augment import Ranges
 from training.segmentation.centroids import open_centroids
@@ -66,8 +67,8 @@ def _compare(name: str, data: SegmentationSet, options: argparse.Namespace) -> N
 
     kinds = {
         "bare decode": measured(lambda: _bare(data, options)),
-        "input, antialiased": measured(lambda: _input(data, True, options)),
-        "input, --no-antialias": measured(lambda: _input(data, False, options)),
+        "input, antialiased": measured(lambda: segmentation_batches(data, True, options)),
+        "input, --no-antialias": measured(lambda: segmentation_batches(data, False, options)),
     }
     compare(kinds, options.repeats)
 
@@ -87,7 +88,7 @@ def _bare(data: SegmentationSet, options: argparse.Namespace) -> Callable[[], ob
     return lambda: next(batches)
 
 
-def _input(data: SegmentationSet, antialias: bool, options: argparse.Namespace) -> Callable[[], object]:
+def segmentation_batches(data: SegmentationSet, antialias: bool, options: argparse.Namespace) -> Callable[[], Batch]:
     centroids = open_centroids(data, TILE_PX, print)
     device = torch.device("cuda", 0) if options.gpu else torch.device("cpu")
     loader = DaliLoader(

@@ -31,6 +31,7 @@ from turns import compare, rate
 
 from training.common.dali_loader import DaliLoader
 from training.common.gang import Gang
+from training.common.loader import Batch
 from training.common.sampler import Sampler
 from training.ssd.annotations import Annotations, open_annotations
 from training.ssd.pipeline import graph
@@ -54,8 +55,8 @@ def _compare(name: str, data: Path, options: argparse.Namespace) -> None:
     jpeg = name == "JPEG"
     sources: dict[str, Callable[[], object]] = {
         "bare decode": _bare(files, jpeg, options),
-        "SSD, antialiased": _ssd(data, annotations, True, jpeg, options),
-        "SSD, --no-antialias": _ssd(data, annotations, False, jpeg, options),
+        "SSD, antialiased": ssd_batches(data, annotations, True, jpeg, options),
+        "SSD, --no-antialias": ssd_batches(data, annotations, False, jpeg, options),
     }
     settle = torch.cuda.synchronize if options.gpu else lambda: None
     kinds = {kind: partial(rate, source, options.batch, options.seconds, settle) for kind, source in sources.items()}
@@ -73,9 +74,9 @@ def _bare(files: list[Path], jpeg: bool, options: argparse.Namespace) -> Callabl
     return lambda: next(batches)
 
 
-def _ssd(
+def ssd_batches(
     data: Path, annotations: Annotations, antialias: bool, jpeg: bool, options: argparse.Namespace
-) -> Callable[[], object]:
+) -> Callable[[], Batch]:
     device = torch.device("cuda", 0) if options.gpu else torch.device("cpu")
     loader = DaliLoader(
         Sampler(len(annotations), 0, 1, options.batch, seed=1),

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 
 from training.common.assembly import Assembly, assemble, seed_everything
-from training.common.gang import Gang
+from training.common.gang import Gang, use_gpu
 from training.common.step import Inputs
 from training.common.training import Place, Recipe
 from training.common.warmup import warm_up
@@ -263,7 +263,7 @@ def _gang(variant: Variant, rank: int, store: str) -> Gang:
     """A group over NCCL with a GPU for each rank, over gloo on CPUs; alone unless the variant is a group."""
     device = torch.device("cpu") if variant.device == "cpu" else torch.device("cuda", rank)
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        use_gpu(device)
     else:
         torch.set_num_threads(1)
     if not variant.is_group:
