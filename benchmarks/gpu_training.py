@@ -4,8 +4,9 @@
                                       [--formats PNG JPEG] [--flags FLAGS]
 
 Street scenes are generated in a temporary folder. Each run is a training program's own, with its event log; the windows
-before the last `--seconds` of the trial are left out, so that queues are as full as they stay. `of synthetic` compares
-with the same program's rate on batches that lie on the GPU.
+before the last `--seconds` of the trial are left out, so that queues are as full as they stay. SSD's epochs are long, of
+links to the same pictures: where a window or an epoch ends the GPU is waited for. `of synthetic` compares with the same
+program's rate on batches that lie on the GPU.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pictures import detection_as_jpeg, for_detection, segmentation_as_jpeg, street_scenes
+from pictures import detection_as_jpeg, for_detection, repeated, segmentation_as_jpeg, street_scenes
 
 from training.segmentation.dataset import SegmentationSet
 from training.wire.events import ClockStop, Event, Synthetic, Window, read_events
 
 PROGRAMS = {"ssd": "ssd/main.py", "segmentation": "segmentation/train.py"}
 SETTLING_S = 10.0
+SSD_IMAGES = 4096  # 256 steps an epoch
 
 
 def main() -> None:
@@ -49,14 +51,15 @@ def _set(workload: str, name: str, scenes: Path, made: Path) -> Path:
         png = made / "ssd-png"
         if not png.exists():
             for_detection(scenes, png)
-        return png if name == "PNG" else detection_as_jpeg(png, made / "ssd-jpeg")
+        data = png if name == "PNG" else detection_as_jpeg(png, made / "ssd-jpeg")
+        return repeated(data, made / f"ssd-{name}-repeated", SSD_IMAGES)
     if name == "PNG":
         return scenes
     return segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg")
 
 
 def _run(workload: str, data: Path, events: Path, options: argparse.Namespace) -> list[Event]:
-    common = ["--events", str(events), "--seconds", str(options.seconds + SETTLING_S), "--window-steps", "20"]
+    common = ["--events", str(events), "--seconds", str(options.seconds + SETTLING_S), "--window-steps", "50"]
     common += ["--synthetic-steps", "50", *shlex.split(options.flags)]
     workers = str(options.num_workers)
     own = {

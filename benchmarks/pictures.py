@@ -71,6 +71,29 @@ def detection_as_jpeg(source: Path, out: Path, splits: tuple[str, ...] = ("train
     return out
 
 
+def repeated(source: Path, out: Path, images: int) -> Path:
+    """A set of the SSD program with at least so many images for training: those of `source`, as links, again and again."""
+    annotations = Path("annotations") / "instances_train2017.json"
+    document = json.loads((source / annotations).read_text(encoding="utf-8"))
+    once, boxes = document["images"], document["annotations"]
+    times = -(-images // len(once))
+    ids, box_ids = (1 + max(entry["id"] for entry in entries) for entries in (once, boxes))
+    document["images"], document["annotations"] = [], []
+    for turn in range(times):
+        for image in once:
+            name = Path(str(turn)) / image["file_name"]
+            document["images"].append({**image, "id": image["id"] + turn * ids, "file_name": name.as_posix()})
+            link = out / "train2017" / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.hardlink_to(source / "train2017" / image["file_name"])
+        for box in boxes:
+            moved = {"id": box["id"] + turn * box_ids, "image_id": box["image_id"] + turn * ids}
+            document["annotations"].append({**box, **moved})
+    (out / "annotations").mkdir(parents=True)
+    (out / annotations).write_text(json.dumps(document), encoding="utf-8")
+    return out
+
+
 def segmentation_as_jpeg(source: SegmentationSet, out: Path) -> Path:
     """A set in Cityscapes' layout with its images as JPEG; masks are links to those of `source`."""
     pairs = []
