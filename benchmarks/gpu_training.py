@@ -59,7 +59,7 @@ def _set(workload: str, name: str, scenes: Path, made: Path) -> Path:
 
 
 def _run(workload: str, data: Path, events: Path, options: argparse.Namespace) -> list[Event]:
-    common = ["--events", str(events), "--seconds", str(options.seconds + SETTLING_S), "--window-steps", "50"]
+    common = ["--events", str(events), "--seconds", str(options.seconds + SETTLING_S)]
     common += ["--synthetic-steps", "50", *shlex.split(options.flags)]
     workers = str(options.num_workers)
     own = {

@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 ADDED = {
     "--master_addr", "--master_port", "--log-dir", "--tee",
-    "--seed", "--window-steps", "--warmup-steps", "--synthetic-steps", "--events",
+    "--seed", "--warmup-steps", "--synthetic-steps", "--events",
 }  # fmt: skip
 NO_CHECKPOINTS = {"ssd": set(), "segmentation": {"--no-result_dir"}}  # SSD writes none unless told to
 
@@ -143,6 +143,11 @@ def test_the_length_on_the_command_line_is_the_one_that_was_asked_for(length: di
         flag: command[command.index(flag) + 1] for flag in ("--steps", "--seconds", "--epochs") if flag in command
     }
     assert {flag: float(text) for flag, text in lengths.items()} == {f"--{name}": value}
+
+
+def test_a_program_chooses_its_windows_unless_it_is_told() -> None:
+    (left,), (told,) = commands("ssd", {"nodes": [1]}), commands("ssd", {"nodes": [1], "window_steps": 10})
+    assert "--window-steps" not in left and told[told.index("--window-steps") + 1] == "10"
 
 
 RANK = """

@@ -13,7 +13,7 @@ from training.common.errors import TrainingError
 from training.common.gang import Gang
 from training.common.length import Length
 from training.common.loader import Batch, Usage
-from training.common.loop import Loop
+from training.common.loop import LEAST_WINDOW_STEPS, Loop
 from training.common.precision import Precision
 from training.common.report import Report
 from training.common.step import Training
@@ -82,6 +82,19 @@ def test_windows_end_with_the_pass_and_add_up_to_the_trial():
     (start,) = of(ClockStart, events)
     assert start.read_bytes <= ends[0].read_bytes <= ends[1].read_bytes == stop.read_bytes
     assert [round(w.learning_rate, 6) for w in windows] == [0.1, 0.1, 0.01, 0.01]
+
+
+def test_short_steps_make_longer_windows_for_a_gpu_runs_out_of_work_where_one_ends(monkeypatch):
+    monkeypatch.setattr("training.common.loop.LEAST_WINDOW_S", 0.5)
+    windows = of(Window, run(Source(10_000, wait_s=0.001), Length(steps=1500), window_steps=None))
+    assert windows[0].steps == LEAST_WINDOW_STEPS < windows[1].steps
+    assert sum(window.steps for window in windows) == 1500
+
+
+def test_long_steps_make_windows_of_no_more_steps(monkeypatch):
+    monkeypatch.setattr("training.common.loop.LEAST_WINDOW_S", 0.5)
+    windows = of(Window, run(Source(1000, wait_s=0.02), Length(steps=120), window_steps=None))
+    assert [window.steps for window in windows] == [50, 50, 20]
 
 
 def test_events_come_in_order():

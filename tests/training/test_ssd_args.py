@@ -63,7 +63,7 @@ def paper_options(local_rank):
             log_interval=20,
             steps=None,
             seconds=None,
-            window_steps=50,
+            window_steps=None,
             warmup_steps=3,
             synthetic_steps=5,
         ),

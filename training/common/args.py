@@ -33,7 +33,7 @@ class CommonOptions:
     """Choices that say how a program runs and not what is trained, the same for both programs.
 
     `data_layout` None: channels last on a GPU, channels first on the CPU. `compile_mode`, `cuda_graph` None: as
-    `assemble` chooses; a mode may also be NOT_COMPILED.
+    `assemble` chooses; a mode may also be NOT_COMPILED. `window_steps` None: as `Loop` does.
     """
 
     precision: str
@@ -60,7 +60,7 @@ class CommonOptions:
     log_interval: int
     steps: int | None
     seconds: float | None
-    window_steps: int
+    window_steps: int | None
     warmup_steps: int
     synthetic_steps: int
 
@@ -135,7 +135,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     length = measured.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive_int, help="stop after this many steps, whatever the epochs say")
     length.add_argument("--seconds", type=positive_float, help="stop after this many seconds, whatever the epochs say")
-    measured.add_argument("--window-steps", type=positive_int, default=50, help="steps between two barriers")
+    measured.add_argument(
+        "--window-steps",
+        type=positive_int,
+        help="steps between two barriers; as many as take 5 s by default, and no fewer than 50",
+    )
     measured.add_argument("--warmup-steps", type=natural_int, default=3, help="synthetic steps that are not timed")
     measured.add_argument("--synthetic-steps", type=natural_int, default=5, help="synthetic steps that are timed")
 

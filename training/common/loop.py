@@ -21,6 +21,10 @@ from training.wire.events import Body, ClockStart, ClockStop, EpochEnd, FirstBat
 
 Rate = Callable[[int, int], float]
 
+# A host is ahead of its GPU, but not where a window ends: there it waits for the GPU, which then waits for it
+LEAST_WINDOW_STEPS = 50
+LEAST_WINDOW_S = 5.0
+
 
 @dataclass
 class Loop:
@@ -29,7 +33,7 @@ class Loop:
     `learning_rate` gives the rate for a step (from 0) of an epoch. A window begins where the one before it ended, so the
     windows' times add up to the trial's. `after_epoch` (validation, checkpoints) is called after every whole epoch and
     tells whether it did anything; the clock stands still meanwhile. `record` is told of every batch. `jpeg`: so are the
-    images encoded.
+    images encoded. `window_steps` None: as many as take LEAST_WINDOW_S, and no fewer than LEAST_WINDOW_STEPS.
     """
 
     training: Training
@@ -37,7 +41,7 @@ class Loop:
     learning_rate: Rate
     gang: Gang
     length: Length
-    window_steps: int
+    window_steps: int | None
     write: Callable[[Body], None]
     report: Report
     first_epoch: int = 0
@@ -204,8 +208,11 @@ class Loop:
         self.report.log([], {"total time": seconds})
 
     def _proposal(self, seconds: float) -> int:
-        """Steps of the next window: at most `window_steps`, what is left of pass and trial; 0 ends it."""
+        """Steps of the next window: at most what is left of pass and trial; 0 ends it. `seconds`: of the trial so far."""
         steps_per_pass = self.loader.steps_per_pass
         left_in_pass = steps_per_pass - self._pass_steps or steps_per_pass
         left = self.length.steps_left(self._steps, seconds, steps_per_pass)
-        return min(self.window_steps, left_in_pass, left)
+        return min(self.window_steps or self._fitting(seconds), left_in_pass, left)
+
+    def _fitting(self, seconds: float) -> int:
+        return max(LEAST_WINDOW_STEPS, math.ceil(LEAST_WINDOW_S * self._steps / seconds) if seconds else 0)

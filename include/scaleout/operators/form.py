@@ -30,7 +30,9 @@ def trigger_form(cluster: Cluster) -> dict[str, Param]:
         "batch_per_gpu": _optional("integer", "Trial", "Batch per GPU", minimum=1),
         "processes_per_node": _optional("integer", "Trial", "Processes (GPUs) per node", minimum=1),
         "num_workers": _optional("integer", "Trial", "Input workers per process", minimum=1),
-        "window_steps": _optional("integer", "Trial", "Steps per window", minimum=1),
+        "window_steps": _optional(
+            "integer", "Trial", "Steps per window (by default as many as take 5 s, and no fewer than 50)", minimum=1
+        ),
         "warmup_steps": _optional("integer", "Trial", "Warm-up steps on synthetic batches", minimum=1),
         "synthetic_steps": _optional("integer", "Trial", "Timed steps on synthetic batches", minimum=1),
         "seed": _optional("integer", "Trial", "Seed", minimum=0),

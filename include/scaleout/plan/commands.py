@@ -90,8 +90,9 @@ def _length_flags(length: Length, epochs_flag: str) -> list[str]:
 
 
 def _measurement_flags(trial: Trial, events: str) -> list[str]:
+    window = [] if trial.window_steps is None else ["--window-steps", str(trial.window_steps)]
     return [
-        "--window-steps", str(trial.window_steps),
+        *window,
         "--warmup-steps", str(trial.warmup_steps),
         "--synthetic-steps", str(trial.synthetic_steps),
         "--events", events,

@@ -20,7 +20,6 @@ HOST = "host"
 WHERE = "one-host"
 # The same on every count of a round: caches are not emptied, and synthetic batches need none.
 CACHE_MODE = "warm"
-MOST_WINDOW_STEPS = 50
 # Between the ranks of one host nothing needs a network.
 INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
 ONE_CORE = {"OMP_NUM_THREADS": "1"}  # the same for each process, however many share the cores
@@ -107,7 +106,7 @@ def _form(request: Request) -> Form:
         length=Length(steps=request.steps),
         batch_per_gpu=request.batch_per_gpu,
         num_workers=request.num_workers,
-        window_steps=request.window_steps or min(MOST_WINDOW_STEPS, request.steps),
+        window_steps=request.window_steps,
         warmup_steps=request.warmup_steps or None,
         synthetic_steps=request.synthetic_steps or None,
         seed=request.seed,

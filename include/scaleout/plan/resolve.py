@@ -99,8 +99,8 @@ def trial_of(
     batch = _chosen(form, preset, "batch_per_gpu", workload.batch_per_gpu)
     length = _chosen(form, preset, "length", Length(epochs=workload.epochs))
     num_workers = _chosen(form, preset, "num_workers", workload.num_workers)
-    window_steps = _chosen(form, preset, "window_steps", 50)
-    if length.steps is not None and length.steps < window_steps:
+    window_steps = _chosen(form, preset, "window_steps", None)
+    if window_steps is not None and length.steps is not None and length.steps < window_steps:
         raise PlanError(
             f"{length.steps} steps are too few for one window of {window_steps}: raise steps or lower window_steps"
         )

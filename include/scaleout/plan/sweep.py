@@ -21,7 +21,7 @@ class Trial(Model):
     """One trial, resolved: every value that its command will carry.
 
     `overrides` are the values that are not the published method's, as "value (method: value)".
-    `axis` is what the sweep counts; on one host that is the ranks of its only node.
+    `axis` is what the sweep counts; on one host that is the ranks of its only node. `window_steps` None: the program chooses.
     """
 
     round: int
@@ -38,7 +38,7 @@ class Trial(Model):
     launcher: Launcher
     arguments: list[str]
     length: Length
-    window_steps: int
+    window_steps: int | None
     warmup_steps: int
     synthetic_steps: int
     seed: int
