@@ -13,7 +13,6 @@ from training.common.errors import UserError
 from training.data.conversion.cityscapes import Frame
 from training.data.conversion.left_out import BAD_IMAGE, BAD_TRUTH, OTHER_LABELS, OTHER_SIZE, Unusable
 from training.data.conversion.truth import draw_label_ids
-from training.data.errors import DataError
 from training.data.files import link_or_copy
 from training.data.manifest import SplitManifest
 from training.data.names import MASK_END
@@ -87,7 +86,7 @@ def _place(out: Path, split: str, frame: Frame) -> _Placed | Unusable:
         mask = _mask_content(frame)
         ids = decode_mask(mask, frame.truth)
         reason = OTHER_SIZE
-        _check_size(ids, frame, width, height)
+        frame.check_truth_size(ids.shape, width, height)
         reason = OTHER_LABELS
         check_ids(np.flatnonzero(np.bincount(ids.ravel(), minlength=256)), str(frame.truth))
     except UserError as error:
@@ -122,14 +121,6 @@ def _mask_content(frame: Frame) -> bytes:
     content = frame.truth.read_bytes()
     check_png(content, frame.truth, "labelIds")
     return content
-
-
-def _check_size(ids: np.ndarray, frame: Frame, width: int, height: int) -> None:
-    if ids.shape != (height, width):
-        raise DataError(
-            f"{frame.truth}: {ids.shape[1]}x{ids.shape[0]} px, but its image {frame.image} is {width}x{height} px; "
-            "both must have the same size"
-        )
 
 
 def _summed_up(placed: list[_Placed]) -> SplitManifest:

@@ -61,7 +61,7 @@ def convert_frame(task: Task) -> Converted | Unusable:
         reason = BAD_TRUTH
         ids = read_instance_ids(frame.truth)
         reason = OTHER_SIZE
-        _check_size(ids, frame, width, height)
+        frame.check_truth_size(ids.shape, width, height)
         reason = OTHER_LABELS
         objects = annotated(ids, task.segmentation, frame.truth)
     except DataError as error:
@@ -106,14 +106,6 @@ def annotated(ids: NDArray[np.integer], segmentation: str, where: Path) -> list[
             rle = number in counts
             annotation["segmentation"] = {"size": size, "counts": counts[number]} if rle else polygons(runs, number)
     return annotations
-
-
-def _check_size(ids: NDArray[np.integer], frame: Frame, width: int, height: int) -> None:
-    if ids.shape != (height, width):
-        raise DataError(
-            f"{frame.truth}: {ids.shape[1]}x{ids.shape[0]} px, but its frame {frame.image} is {width}x{height} px; "
-            "both must have the same size"
-        )
 
 
 def _tail(annotation: dict[str, Any]) -> str:

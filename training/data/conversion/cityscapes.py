@@ -90,6 +90,14 @@ class Frame:
     def is_coarse(self) -> bool:
         return _part_of(self.truths) == COARSE
 
+    def check_truth_size(self, shape: tuple[int, ...], width: int, height: int) -> None:
+        """`shape`: of its ground truth, (height, width) px. Raises DataError where its picture has another size."""
+        if shape != (height, width):
+            raise DataError(
+                f"{self.truth}: {shape[1]}x{shape[0]} px, but its frame {self.image} is {width}x{height} px; "
+                "both must have the same size"
+            )
+
 
 @dataclass
 class Split:
