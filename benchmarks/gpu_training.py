@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ SSD_IMAGES = 4096  # 256 steps an epoch
 
 def main() -> None:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends too
     with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
         os.environ["SCALEOUT_CACHE_DIR"] = str(Path(scratch) / "cache")
         made = Path(scratch)
