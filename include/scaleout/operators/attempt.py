@@ -9,6 +9,8 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,6 +91,21 @@ class Attempt:
             if states[task.run_id][task.task_id] == "restarting":
                 return "cleared"
         return "superseded"
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """While Airflow is told something. Under a scheduler, a process that is not heard any more dies here.
+
+    The kernel closes a dying supervisor's descriptors first, and ends its task a moment later: what is told in between would
+    be an error of the task, for which it would stop its gang, and not the death that it is.
+    """
+    try:
+        yield
+    except ConnectionError:
+        if under_scheduler():
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise
 
 
 def _die_with_parent() -> None:

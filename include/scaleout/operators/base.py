@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 
 from scaleout.errors import ScaleoutError
-from scaleout.operators.attempt import Attempt, End, under_scheduler
+from scaleout.operators.attempt import Attempt, End, telling, under_scheduler
 from scaleout.operators.connections import targets_of
 from scaleout.plan.sweep import Trial
 from scaleout.results.store import SweepStore
@@ -124,13 +124,15 @@ class SweepOperator(BaseOperator):
         return f"stopped after {self.execution_timeout}, the time limit that Airflow was given for it"
 
     def say(self, text: str) -> None:
-        for line in text.splitlines():
-            self.log.info("%s", line)
+        with telling():
+            for line in text.splitlines():
+                self.log.info("%s", line)
 
     def _fail(self, sentence: str, exit_code: int) -> NoReturn:
         """Fails the task with the sentence alone: Airflow prints a traceback for an exception, and none for an exit."""
-        for line in sentence.splitlines():
-            self.log.error("%s", line)
+        with telling():
+            for line in sentence.splitlines():
+                self.log.error("%s", line)
         sys.exit(exit_code)
 
     def _mark_stopped(self) -> None:
