@@ -216,6 +216,24 @@ async def test_a_gang_whose_part_died_is_ended_and_launched_anew(launches: Launc
 
 
 @in_a_loop
+async def test_a_gang_that_an_attempt_had_begun_to_stop_when_it_died_is_launched_anew(launches: Launches) -> None:
+    """Why it did, nobody knows any more: what a person asks for and what a rank does stands written before."""
+    launches.ranks(TALK)
+    launches.died()
+    folder = f"{launches.hosts.home('node2')}/scaleout/runs/{launches.session.sweep.slug}/{FIRST}/node2"
+    Path(folder, "stop").touch()
+    await until(lambda: not launches.left("node2"))
+    launches.ranks("echo anew")
+    await launches.launch()
+    assert launches.tries() == [FIRST, SECOND]
+    assert (
+        launches.record(FIRST)["failure"] == "abandoned: node2: its part was stopped by an attempt that died meanwhile"
+    )
+    assert launches.record(SECOND)["failure"] is None
+    assert launches.left() == []
+
+
+@in_a_loop
 async def test_a_node_out_of_reach_is_named_and_the_others_parts_are_ended(launches: Launches) -> None:
     launches.ranks(TALK)
     launches.died()

@@ -50,14 +50,18 @@ def _failure(part: Part, task: asyncio.Task[ExitStatus]) -> _Failure | None:
     return None if status.state == "succeeded" else _of_status(status, part.clock_ahead_s)
 
 
+def merely_stopped(status: ExitStatus) -> bool:
+    """Whether the node tells no cause of its own. One whose disk is full does, whatever its ranks had room to say."""
+    return status.state == "stopped" and not status.disk_full and status.rank_error is None
+
+
 def _of_status(status: ExitStatus, clock_ahead_s: float) -> _Failure:
-    """A node whose disk is full did not merely notice, whatever its ranks had room to say."""
-    error, was_stopped = status.rank_error, status.state == "stopped" and not status.disk_full
+    error = status.rank_error
     if error is not None:
         return _Failure(
             False, 0 if status.disk_full else doubt(error.error), error.t_wall_s - clock_ahead_s, told(status)
         )
-    return _Failure(was_stopped, 0, status.ended_wall_s - clock_ahead_s, told(status))
+    return _Failure(merely_stopped(status), 0, status.ended_wall_s - clock_ahead_s, told(status))
 
 
 def _stalled(ended: Sequence[tuple[Part, asyncio.Task[ExitStatus]]]) -> GangError | None:

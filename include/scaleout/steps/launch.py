@@ -17,6 +17,7 @@ from typing import Any
 from scaleout.errors import FleetError, GangError, ScaleoutError
 from scaleout.plan.sweep import Trial
 from scaleout.remote import lock
+from scaleout.remote.causes import merely_stopped
 from scaleout.remote.gang import Place, each_place, end_gang, pick_up, run_gang, states_of
 from scaleout.remote.node import Node
 from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE
@@ -113,15 +114,24 @@ async def _patiently_connected(session: Session, trial: Trial) -> AsyncIterator[
 
 
 async def _why_not_whole(places: Sequence[Place]) -> str | None:
-    """None when every part runs, or ended by itself. Raises FleetError."""
+    """None when every part runs, or one has ended by itself. Raises FleetError.
+
+    Where a part was stopped and none tells a cause, the attempt that stopped it had one of its own, and died with it: what a
+    person asks for is recorded before.
+    """
     for node, state in (await states_of(places)).items():
         if state == "absent":
             return f"{node}: its part was never started"
         if state == "dead":
             return f"{node}: its part died with its supervisor"
-    statuses = await each_place("reading exit statuses", places, _exit_status)
-    expired = [status for status in statuses.values() if status and status.state == "lease_expired"]
-    return f"{expired[0].node}: {expired[0].reason}" if expired else None
+    found = await each_place("reading exit statuses", places, _exit_status)
+    over = [status for status in found.values() if status and status.state != "succeeded"]
+    for status in over:
+        if status.state == "lease_expired":
+            return f"{status.node}: {status.reason}"
+    if over and all(merely_stopped(status) for status in over):
+        return f"{over[0].node}: its part was stopped by an attempt that died meanwhile"
+    return None
 
 
 async def _exit_status(place: Place) -> ExitStatus | None:
