@@ -19,7 +19,7 @@ demo: setup ## from nothing to the scaling table; CITYSCAPES=/path takes your ow
 
 test: lint ## the whole test suite, set-up included; what CI runs
 	@$(IN_ENV) $(NODE_PYTHON) -m pytest -q -n 2 --dist worksteal tests/wire tests/training
-	@$(IN_ENV) python -m pytest -q tests/wire tests/orchestrator
+	@$(IN_ENV) python -m pytest -q -n 2 --dist loadfile tests/wire tests/orchestrator
 	@$(IN_ENV) python -m pytest -q -m quick tests/faults
 	@$(IN_ENV) python -m pytest -q -n 3 --dist loadfile tests/e2e
 
