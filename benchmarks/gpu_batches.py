@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch
-from pictures import detection_as_jpeg, for_detection, segmentation_as_jpeg, street_scenes
+from pictures import data_set, street_scenes
 from segmentation_input import segmentation_batches
 from ssd_input import ssd_batches
 from torch import Tensor
@@ -51,7 +51,7 @@ def main() -> None:
             batch = BATCHES[workload]
             input_options = argparse.Namespace(gpu=True, batch=batch, threads=options.threads)
             for name in options.formats:
-                source = _source(workload, name, scenes, Path(scratch) / f"{workload}-{name}", input_options)
+                source = _source(workload, name, data_set(workload, name, scenes, Path(scratch)), input_options)
                 expected, waited_s = _read(source(), options.batches, 0)
                 found, late_s = _read(source(), options.batches, cycles)
                 wrong = [step for step, (a, b) in enumerate(zip(expected, found, strict=True)) if not _same(a, b)]
@@ -95,19 +95,13 @@ def _cycles_per_s() -> float:
     return _TIMED_CYCLES / (time.perf_counter() - began)
 
 
-def _source(workload: str, name: str, scenes: Path, made: Path, options: argparse.Namespace) -> Callable[[], Source]:
+def _source(workload: str, name: str, folder: Path, options: argparse.Namespace) -> Callable[[], Source]:
     """What opens the input once more, from its start."""
-    jpeg = name == "JPEG"
     if workload == "segmentation":
-        data = SegmentationSet.open(scenes, "train", 0, print)
-        if jpeg:
-            data = SegmentationSet.open(segmentation_as_jpeg(data, made), "train", 0, print)
+        data = SegmentationSet.open(folder, "train", 0, print)
         return lambda: segmentation_batches(data, True, options)
-    folder = for_detection(scenes, made)
-    if jpeg:
-        folder = detection_as_jpeg(folder, made.with_suffix(".converted"))
     annotations = open_annotations(folder / "annotations" / "instances_train2017.json", print)
-    return lambda: ssd_batches(folder, annotations, True, jpeg, options)
+    return lambda: ssd_batches(folder, annotations, True, name == "JPEG", options)
 
 
 def _options() -> argparse.Namespace:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pictures import detection_as_jpeg, for_detection, repeated, segmentation_as_jpeg, street_scenes
+from pictures import data_set, repeated, street_scenes
+from programs import end_with_all
 
-from training.segmentation.dataset import SegmentationSet
 from training.wire.events import ClockStop, Event, Synthetic, Window, read_events
 
 PROGRAMS = {"ssd": "ssd/main.py", "segmentation": "segmentation/train.py"}
@@ -35,7 +34,7 @@ SSD_IMAGES = 4096  # 256 steps an epoch
 
 def main() -> None:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends too
+    end_with_all()
     with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch:
         os.environ["SCALEOUT_CACHE_DIR"] = str(Path(scratch) / "cache")
         made = Path(scratch)
@@ -49,15 +48,8 @@ def main() -> None:
 
 
 def _set(workload: str, name: str, scenes: Path, made: Path) -> Path:
-    if workload == "ssd":
-        png = made / "ssd-png"
-        if not png.exists():
-            for_detection(scenes, png)
-        data = png if name == "PNG" else detection_as_jpeg(png, made / "ssd-jpeg")
-        return repeated(data, made / f"ssd-{name}-repeated", SSD_IMAGES)
-    if name == "PNG":
-        return scenes
-    return segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg")
+    data = data_set(workload, name, scenes, made)
+    return repeated(data, made / f"ssd-{name}-repeated", SSD_IMAGES) if workload == "ssd" else data
 
 
 def _run(workload: str, data: Path, events: Path, options: argparse.Namespace) -> list[Event]:

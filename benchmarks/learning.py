@@ -28,6 +28,7 @@ import numpy as np
 from cityscapesscripts.preparation.json2instanceImg import json2instanceImg
 from cityscapesscripts.preparation.json2labelImg import json2labelImg
 from pictures import detection_as_jpeg, for_detection
+from programs import end_with_all
 
 from training.data.scenes.paint import paint
 from training.data.scenes.scene import HEIGHT, WIDTH, Thing, whole
@@ -55,7 +56,7 @@ FLAGS = {
 
 def main() -> None:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends too
+    end_with_all()
     with tempfile.TemporaryDirectory(prefix="scaleout-bench-") as scratch, ExitStack() as running:
         os.environ["SCALEOUT_CACHE_DIR"] = str(Path(scratch) / "cache")
         scenes = _scenes(Path(scratch) / "scenes", options.frames)

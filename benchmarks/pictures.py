@@ -107,6 +107,18 @@ def segmentation_as_jpeg(source: SegmentationSet, out: Path) -> Path:
     return out
 
 
+def data_set(workload: str, name: str, scenes: Path, made: Path) -> Path:
+    """What a program of `workload` reads, of `scenes` in Cityscapes' layout, below `made`. `name`: PNG or JPEG."""
+    if workload == "ssd":
+        png = made / "ssd-png"
+        if not png.exists():
+            for_detection(scenes, png)
+        return png if name == "PNG" else detection_as_jpeg(png, made / "ssd-jpeg")
+    if name == "PNG":
+        return scenes
+    return segmentation_as_jpeg(SegmentationSet.open(scenes, "train", 0, print), made / "scenes-jpeg")
+
+
 def _as_jpeg(pairs: list[tuple[Path, Path]]) -> None:
     def convert(pair: tuple[Path, Path]) -> None:
         source, target = pair

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -46,6 +47,11 @@ def run(program: str, *arguments: str) -> Ran:
     if done.returncode:
         sys.exit(f"{shlex.join(command)} ended with {done.returncode}")
     return Ran(time.perf_counter() - started_s, *peak, done.stdout)
+
+
+def end_with_all() -> None:
+    """From now on SIGTERM is an exit like others, at which what was started is ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 @contextmanager

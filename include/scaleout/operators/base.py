@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -124,16 +124,17 @@ class SweepOperator(BaseOperator):
         return f"stopped after {self.execution_timeout}, the time limit that Airflow was given for it"
 
     def say(self, text: str) -> None:
-        with telling():
-            for line in text.splitlines():
-                self.log.info("%s", line)
+        self._tell(self.log.info, text)
 
     def _fail(self, sentence: str, exit_code: int) -> NoReturn:
         """Fails the task with the sentence alone: Airflow prints a traceback for an exception, and none for an exit."""
-        with telling():
-            for line in sentence.splitlines():
-                self.log.error("%s", line)
+        self._tell(self.log.error, sentence)
         sys.exit(exit_code)
+
+    def _tell(self, log: Callable[..., object], text: str) -> None:
+        with telling():
+            for line in text.splitlines():
+                log("%s", line)
 
     def _mark_stopped(self) -> None:
         try:
