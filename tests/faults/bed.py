@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from machines import (
+    BOOT_ID,
     DISABLED,
     FORWARDING,
     Machine,
@@ -20,7 +21,6 @@ from machines import (
     Switch,
     ensure_ip,
     in_network,
-    ip,
     processes_in,
     wait_until,
 )
@@ -72,13 +72,13 @@ class BedHost:
         self._boots += 1
         boot_id = self.files.folder / "boot_id"
         boot_id.write_text(f"{uuid.uuid4()}\n")
-        self.machine.call("mount", "--bind", str(boot_id), "/proc/sys/kernel/random/boot_id")
+        self.machine.puts(boot_id, BOOT_ID)
         self.machine.call("hostname", self.name)
-        ip(self.machine.init, "link set lo up", "link add docker0 type bridge", "link set docker0 up",
-           "addr add 172.17.0.1/16 dev docker0")  # fmt: skip
+        self.machine.up("lo")
+        self.machine.add_bridge("docker0", "172.17.0.1/16")
         # The same hardware address each time: the other hosts remember it.
         self._switch.plug_in(self._port, self.machine.init, f"02:00:00:00:00:{self._number:02x}")
-        ip(self.machine.init, "link set eth0 up", f"addr add {self.address}/24 dev eth0")
+        self.machine.up("eth0", f"{self.address}/24")
         self.start_sshd()
 
     def start_sshd(self) -> None:

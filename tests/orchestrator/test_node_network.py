@@ -1,9 +1,8 @@
-"""Which interface a node takes for the traffic of a gang, in network namespaces with interfaces of the test's own."""
+"""Which interface a node takes for the traffic of a gang, on machines with interfaces of the test's own."""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from namespaces import Namespace, ip
+from machines import Machine
 from trials import CHECKOUT
 
 from scaleout import settings
@@ -20,11 +19,11 @@ PROGRAM = CHECKOUT / "training" / "node" / "network.py"
 FIRST, FIRST_6, SECOND = "10.77.0.1", "fd77::1", "10.77.0.2"
 
 
-class Node(Namespace):
-    """A namespace in which the program runs."""
+class Node(Machine):
+    """A machine on which the program runs."""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*self.command, str(settings.node_python()), "-I", str(PROGRAM), *arguments]
+        command = self.enter([str(settings.node_python()), "-I", str(PROGRAM), *arguments])
         return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
     def interface(self, *arguments: str) -> dict[str, Any]:
@@ -41,8 +40,10 @@ class Node(Namespace):
 @pytest.fixture
 def nodes() -> Iterator[tuple[Node, Node]]:
     """Two nodes on one network, as `eth0` of either; the first one also has containers."""
-    with Node(f"scaleout-{os.getpid()}-a") as first, Node(f"scaleout-{os.getpid()}-b") as second:
-        first.link("eth0", second, "eth0")
+    with Node() as first, Node() as second:
+        first.link(second)
+        for node in (first, second):
+            node.up("lo")
         first.add_bridge("docker0", "172.17.0.1/16")
         first.add_bridge("br-0123456789ab", "172.18.0.1/16")
         first.up("eth0", f"{FIRST}/24", f"{FIRST_6}/64")
@@ -70,7 +71,7 @@ def test_an_address_of_version_6_leads_there_too(nodes: Two) -> None:
 def test_a_second_address_of_an_interface_is_found(nodes: Two) -> None:
     first, second = nodes
     first.up("eth0", "10.78.0.1/24")
-    ip("-n", second.name, "route", "add", "10.78.0.0/24", "dev", "eth0")
+    second.ip("route add 10.78.0.0/24 dev eth0")
     assert first.interface("10.78.0.1") == {**first.interface(FIRST), "address": "10.78.0.1", "to": "10.78.0.1"}
     assert second.interface("10.78.0.1")["interface"] == "eth0"
 
@@ -82,25 +83,26 @@ def test_of_several_interfaces_with_the_address_it_is_none_of_containers(nodes: 
     assert first.interface(FIRST)["interface"] == "eth0"
 
 
-def test_a_host_name_that_means_the_loopback_on_its_own_node_is_told(nodes: Two) -> None:
+def test_a_host_name_that_means_the_loopback_on_its_own_node_is_told(nodes: Two, tmp_path: Path) -> None:
     """As Debian's installer writes it: the orchestrator then asks the peers what the name means to them."""
     first, second = nodes
-    first.knows("127.0.1.1 node1")
-    second.knows(f"{FIRST} node1")
+    first.knows(tmp_path / "first", "127.0.1.1 node1")
+    second.knows(tmp_path / "second", f"{FIRST} node1")
     assert (first.interface("node1")["interface"], first.interface("node1")["loopback"]) == ("lo", True)
     found = second.interface("node1")
     assert (found["interface"], found["to"]) == ("eth0", FIRST)
     assert first.interface(found["to"])["interface"] == "eth0"
 
 
-def test_a_host_name_with_several_addresses_leads_to_one_that_others_reach(nodes: Two) -> None:
+def test_a_host_name_with_several_addresses_leads_to_one_that_others_reach(nodes: Two, tmp_path: Path) -> None:
     first, _ = nodes
-    first.knows("127.0.1.1 node1", f"{FIRST} node1")
+    first.knows(tmp_path / "hosts", "127.0.1.1 node1", f"{FIRST} node1")
     assert first.interface("node1")["interface"] == "eth0"
 
 
 def test_where_there_is_only_the_loopback_it_is_taken_and_said() -> None:
-    with Node(f"scaleout-{os.getpid()}-lo") as alone:
+    with Node() as alone:
+        alone.up("lo")
         found = alone.interface("127.0.0.1")
         assert (found["interface"], found["address"], found["loopback"]) == ("lo", "127.0.0.1", True)
 
@@ -116,7 +118,7 @@ def test_a_bridge_of_containers_is_refused_where_there_is_a_network(nodes: Two, 
 
 def test_where_there_is_nothing_else_an_interface_of_any_name_is_taken(nodes: Two) -> None:
     first, _ = nodes
-    ip("-n", first.name, "link", "del", "eth0")
+    first.ip("link del eth0")
     assert first.interface("172.17.0.9")["interface"] == "docker0"
     assert first.interface("172.17.0.9", "docker0")["interface"] == "docker0"
 
@@ -133,7 +135,7 @@ def test_what_the_cluster_file_names_is_taken_as_it_is_named(nodes: Two) -> None
 
 def test_an_interface_that_is_not_there_or_not_usable_is_refused_by_name(nodes: Two) -> None:
     first, _ = nodes
-    ip("-n", first.name, "link", "add", "ib0", "type", "bridge")
+    first.ip("link add ib0 type bridge")
     usable = f"br-0123456789ab (172.18.0.1), docker0 (172.17.0.1), eth0 ({FIRST} {FIRST_6}), lo (127.0.0.1 ::1)"
     for lack, name in (("has no interface", "ib7"), ("cannot use its interface", "ib0"), ("has no interface", "")):
         assert first.refusal(FIRST, f"eth0,{name}") == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from namespaces import Namespace
+from machines import BOOT_ID, Machine
 from private_cluster import PrivateCluster
 from trials import sweep_of
 
@@ -54,26 +53,25 @@ def choose(cluster: PrivateCluster, said: list[str]) -> Choose:
 @pytest.fixture
 def apart(
     cluster: PrivateCluster, login_shell: Callable[[str, str], None], tmp_path: Path
-) -> Iterator[tuple[Namespace, Namespace]]:
+) -> Iterator[tuple[Machine, Machine]]:
     """The training programs of node1 and node2 find themselves on two machines, with a cable between them."""
-    with Namespace(f"scaleout-{os.getpid()}-1") as first, Namespace(f"scaleout-{os.getpid()}-2") as second:
-        first.link("eth0", second, "eth0")
-        first.up("eth0", f"{FIRST}/24")
-        second.up("eth0", f"{SECOND}/24")
-        for namespace in (first, second):
-            namespace.wait_for_carrier("eth0")
-        first.knows("127.0.1.1 first")
-        second.knows(f"{FIRST} first")
-        for node, namespace in (("node1", first), ("node2", second)):
-            boot_id = tmp_path / f"boot-id-{node}"
+    with Machine() as first, Machine() as second:
+        first.link(second)
+        for node, machine, address in (("node1", first, FIRST), ("node2", second, SECOND)):
+            machine.up("lo")
+            machine.up("eth0", f"{address}/24")
+            folder = tmp_path / node
+            (folder / "bin").mkdir(parents=True)
+            machine.knows(folder / "hosts", f"{'127.0.1.1' if machine is first else FIRST} first")
+            boot_id = folder / "boot_id"
             boot_id.write_text(f"{uuid.uuid4()}\n")
-            program = tmp_path / node / "python3"
-            program.parent.mkdir()
-            real = shlex.quote(str(settings.node_python()))
-            inside = f'mount --bind {shlex.quote(str(boot_id))} /proc/sys/kernel/random/boot_id && exec {real} "$@"'
-            program.write_text(f'#!/bin/sh\nexec {shlex.join(namespace.command)} sh -c {shlex.quote(inside)} sh "$@"\n')
+            machine.puts(boot_id, BOOT_ID)
+            program = folder / "bin" / "python3"
+            program.write_text(f'#!/bin/sh\nexec {shlex.join(machine.enter([str(settings.node_python())]))} "$@"\n')
             program.chmod(0o755)
             login_shell(node, f"PATH={shlex.quote(str(program.parent))}:$PATH\n")
+        for machine in (first, second):
+            machine.wait_for_carrier("eth0")
         yield first, second
 
 
@@ -106,7 +104,7 @@ def test_the_loopback_of_several_machines_is_refused(choose: Choose, host: str, 
         choose(host, **changes)
 
 
-def test_a_node_may_call_it_otherwise(apart: tuple[Namespace, Namespace], choose: Choose) -> None:
+def test_a_node_may_call_it_otherwise(apart: tuple[Machine, Machine], choose: Choose) -> None:
     apart[0].add_bridge("ib0", "10.79.0.1/24")
     assert choose(FIRST, network_interface="eth0", node1={"network_interface": "ib0"}) == {
         "node1": "ib0",

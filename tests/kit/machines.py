@@ -1,4 +1,4 @@
-"""Linux namespaces for hosts of the tests: a switch, and machines that are plugged into it.
+"""Linux namespaces for hosts of the tests: machines, and a switch that they are plugged into. They need root.
 
 Nothing of them has a name outside: a namespace lives as long as a process in it, and the first process of each is killed by
 the kernel when the process that made it dies, however it dies. So neither links nor mounts nor processes can be left over.
@@ -6,6 +6,7 @@ the kernel when the process that made it dies, however it dies. So neither links
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,11 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Self
 
 from scaleout.local.packages import Say, install
 
 DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
-INIT = Path(__file__).with_name("programs") / "host_init.py"
+INIT = Path(__file__).with_name("host_init.py")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 START_LIMIT_S = 10.0
 FORWARDING, DISABLED = 3, 0  # states of a bridge's port, <linux/if_bridge.h>
 
@@ -99,6 +102,12 @@ class Machine:
         wait_until(lambda: INIT.name in Path(f"/proc/{self.init}/cmdline").read_text(), "the machine's first program")
         self.pid_namespace = os.readlink(f"/proc/{self.init}/ns/pid")
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def enter(self, command: Sequence[str]) -> list[str]:
         """`command` as a program of this machine."""
         return ["nsenter", "--target", str(self.init), "--net", "--pid", "--mount", "--uts", "--", *command]
@@ -106,6 +115,39 @@ class Machine:
     def call(self, *command: str) -> None:
         done = subprocess.run(self.enter(command), stdin=subprocess.DEVNULL, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+    def puts(self, file: Path, over: str) -> None:
+        """Its programs find `file` where `over` was."""
+        self.call("mount", "--bind", str(file), over)
+
+    def knows(self, hosts: Path, *lines: str) -> None:
+        """What stands in its /etc/hosts, which is `hosts`."""
+        hosts.write_text("".join(f"{line}\n" for line in lines))
+        self.puts(hosts, "/etc/hosts")
+
+    def link(self, other: Machine) -> None:
+        """A cable between the two, as the `eth0` of either."""
+        self.ip(f"link add eth0 type veth peer name eth0 netns {other.init}")
+
+    def ip(self, *lines: str) -> None:
+        ip(self.init, *lines)
+
+    def add_bridge(self, interface: str, *addresses: str) -> None:
+        self.ip(f"link add {interface} type bridge")
+        self.up(interface, *addresses)
+
+    def up(self, interface: str, *addresses: str) -> None:
+        self.ip(*(f"addr add {address} dev {interface}{' nodad' if ':' in address else ''}" for address in addresses))
+        self.ip(f"link set {interface} up")
+
+    def wait_for_carrier(self, interface: str) -> None:
+        """The kernel notices both ends of a cable a moment after they are up."""
+
+        def has_carrier() -> bool:
+            show = in_network(self.init, ["ip", "-json", "link", "show", interface])
+            return json.loads(subprocess.run(show, capture_output=True, check=True).stdout)[0]["operstate"] == "UP"
+
+        wait_until(has_carrier, f"the carrier of {interface}")
 
     def close(self) -> None:
         """Ends all its processes at once."""
