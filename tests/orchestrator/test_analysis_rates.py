@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,37 @@ def test_the_first_pass_is_never_averaged_with_later_ones() -> None:
     assert row.required_bytes_per_s == 2.0 * 1000.0
 
 
+def test_what_explains_the_first_pass_is_of_the_first_pass_however_many_come_later() -> None:
+    """Else what the storage delivered and what the GPU waited would shrink with each later pass from memory."""
+    cold = {"synthetic": Synthetic(5, 1.0, 10, 1000, 10.0), "read_bytes": (0, 100_000), "prefetched_images": 0}
+    first = Rank(windows=[(0, 100, 40.0)], gpu_idle_s=[30.0], data_wait_s=[35.0], last_pass_complete=True, **cold)
+    many = Rank(
+        windows=[(0, 100, 40.0), *((index, 100, 10.0) for index in range(1, 20))],
+        gpu_idle_s=[30.0] + [0.0] * 19,
+        data_wait_s=[35.0] + [0.0] * 19,
+        last_pass_complete=True,
+        pass_read_bytes=[100_000],
+        **cold,
+    )
+    alone, *_ = measured(first)
+    row, *_ = measured(many)
+    for name in ("images_per_s", "step_s", "waiting_per_step_s", "measured_read_bytes_per_s", "hit_ratio"):
+        assert getattr(row, name) == getattr(alone, name) is not None, name
+    assert (row.step_s, row.waiting_per_step_s, row.measured_read_bytes_per_s, row.hit_ratio) == (40, 30, 5000, 0)
+    assert row.hit_ratio_later_pass == 1.0 and alone.hit_ratio_later_pass is None
+    assert alone.reasons["hit_ratio_later_pass"] == "the trial ended within the first pass over the data"
+    assert [epoch["read_bytes"] for epoch in row.epochs] == [200_000] + [0] * 19
+    assert [epoch["gpu_idle_s"] for epoch in row.epochs] == [30.0] + [0.0] * 19
+    assert row.gpu_idle_s == 30.0 and row.host_data_wait_s == 35.0
+
+
+def test_later_passes_that_do_not_fit_into_memory_are_told() -> None:
+    rank = Rank(windows=[(i, 100, 10.0) for i in range(3)], read_bytes=(0, 260_000), pass_read_bytes=[100_000, 200_000])
+    row, *_ = measured(replace(rank, last_pass_complete=True))
+    # 2 x 100 images were wanted, and 10 prefetched ones
+    assert row.hit_ratio == 0.0 and row.hit_ratio_later_pass == pytest.approx(1 - 160 / 210)
+
+
 def test_without_a_later_pass_its_rate_is_null_with_the_reason() -> None:
     row, *_ = measured(Rank())
     assert row.images_per_s_later_pass is None
@@ -119,9 +151,21 @@ def test_the_first_batch_is_in_time_when_the_last_rank_has_it() -> None:
 def test_start_up_is_from_the_first_event_to_the_start_of_the_clock_of_the_slowest_rank() -> None:
     found = measured(Rank())
     spans = [
-        next(x["t_wall_s"] for x in lines if x["kind"] == "clock_start") - lines[0]["t_wall_s"] for lines in raw(found)
+        next(x["t_mono_s"] for x in lines if x["kind"] == "clock_start") - lines[0]["t_mono_s"] for lines in raw(found)
     ]
     assert found[0].start_up_s == pytest.approx(max(spans))
+
+
+def test_a_clock_that_is_set_meanwhile_changes_no_time() -> None:
+    row, store, trial, folder = measured(Rank())
+    for rank in range(trial.ranks):
+        path = log_path(store, trial, folder, rank)
+        first, *others = map(json.loads, path.read_text().splitlines())
+        for line in others:
+            line["t_wall_s"] -= 3600
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (first, *others)))
+    again = _row(store, store.sweep(), trial, folder)
+    assert (again.start_up_s, again.projected_train_s) == (row.start_up_s, row.projected_train_s)
 
 
 def test_utilisation_is_against_the_synthetic_batches_of_the_same_gang() -> None:
@@ -218,7 +262,10 @@ def test_on_cpus_nothing_is_called_a_gpus() -> None:
 
 def test_a_trial_without_a_data_set_needs_no_bandwidth() -> None:
     row, *_ = measured(Rank(dataset=None))
-    for name in ("mean_image_bytes", "required_bytes_per_s", "measured_read_bytes_per_s", "hit_ratio"):
+    for name in (
+        *("mean_image_bytes", "required_bytes_per_s"),
+        *("measured_read_bytes_per_s", "hit_ratio", "hit_ratio_later_pass"),
+    ):
         assert getattr(row, name) is None and row.reasons[name] == "the trial read no data set"
     assert row.projected_train_s is None
     assert row.images_per_s == 20.0
@@ -239,9 +286,9 @@ def sample(t_wall_s: float, cpu: float | None, gpu: list[float] | None) -> dict[
     }
 
 
-def with_samples(gpu: list[float] | None) -> Row:
+def with_samples(gpu: list[float] | None, ranks: Any = None, per_node: int = 1) -> Row:
     """A trial whose clock ran between two samples that are to be left out."""
-    found = measured(Rank())
+    found = measured(ranks or Rank(), per_node=per_node)
     _, store, trial, folder = found
     stamps = [line["t_wall_s"] for lines in raw(found) for line in lines if line["kind"].startswith("clock")]
     inside = (min(stamps) + max(stamps)) / 2
@@ -252,8 +299,19 @@ def with_samples(gpu: list[float] | None) -> Row:
 
 
 def test_utilisations_are_of_the_measured_time_only() -> None:
-    row = with_samples([0.25, 0.75])
+    row = with_samples([0.25, 0.75], [Rank(gpu_index=0), Rank(gpu_index=1)] * 2, per_node=2)
     assert row.cpu_util == 0.625 and row.gpu_util == 0.5
+
+
+def test_a_gpu_that_no_rank_trains_on_does_not_count() -> None:
+    assert with_samples([1.0] + [0.0] * 7).gpu_util == 1.0
+    assert with_samples([0.0, 0.5, 1.0, 0.0], [Rank(gpu_index=2), Rank(gpu_index=1)]).gpu_util == 0.75
+
+
+def test_where_a_rank_cannot_tell_its_gpu_their_utilisation_is_null_with_the_reason() -> None:
+    row = with_samples([1.0], [Rank(), Rank(gpu_index=None)])
+    assert row.gpu_util is None and row.cpu_util == 0.625
+    assert row.reasons["gpu_util"] == "node2: a rank could not tell which of the node's GPUs is its own"
 
 
 def test_a_gpu_that_nvml_cannot_see_is_not_called_a_cpu() -> None:

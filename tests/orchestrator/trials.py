@@ -72,6 +72,7 @@ def created(conf: dict[str, Any], on: Cluster | None = None, run_id: str = "nigh
 class Rank:
     """What one rank tells. `windows` are (pass, images, seconds); a pass is complete unless it is the last one.
 
+    `data_wait_s` and `gpu_idle_s` are of each window, or by window.
     `pass_read_bytes` is the counter at the end of the first passes; of those not given it is the one at the end.
     """
 
@@ -79,9 +80,10 @@ class Rank:
     last_pass_complete: bool = False
     synthetic: Synthetic | None = field(default_factory=lambda: Synthetic(5, 1.0, 10, 160, 8.0))
     first_batch_s: float = 0.5
-    data_wait_s: float = 1.0
-    gpu_idle_s: float | None = 0.25
+    data_wait_s: float | Sequence[float] = 1.0
+    gpu_idle_s: float | Sequence[float] | None = 0.25
     device: str = "cuda:0"
+    gpu_index: int | None = 0
     dataset: Dataset | None = DATASET
     read_bytes: tuple[int | None, int | None] = (5_000, 105_000)
     distinct_bytes: int = 100_000
@@ -102,7 +104,7 @@ class Rank:
         read_bytes = [*self.pass_read_bytes, *[self.read_bytes[1]] * (last + 1)]
         for index in sorted({w[0] for w in self.windows}):
             of_pass = [w for w in self.windows if w[0] == index]
-            bodies += [self._window(*w) for w in of_pass]
+            bodies += [self._window(number, *w) for number, w in enumerate(self.windows) if w[0] == index]
             complete = index < last or self.last_pass_complete
             images, seconds = sum(w[1] for w in of_pass), sum(w[2] for w in of_pass)
             bodies.append(EpochEnd(index, index, complete, images, 2 * complete, seconds, read_bytes[index]))
@@ -121,8 +123,9 @@ class Rank:
         ]
         return [body for body in bodies if body.kind not in self.without]
 
-    def _window(self, index: int, images: int, seconds: float) -> Window:
-        return Window(index, index, 0, 1, images, seconds, self.data_wait_s, self.gpu_idle_s, 2.0, 0.1, 10**9, None)
+    def _window(self, number: int, index: int, images: int, seconds: float) -> Window:
+        wait_s, idle_s = (w[number] if isinstance(w, Sequence) else w for w in (self.data_wait_s, self.gpu_idle_s))
+        return Window(index, index, 0, 1, images, seconds, wait_s or 0.0, idle_s, 2.0, 0.1, 10**9, None)
 
     def _start(self, trial: Trial, rank: int) -> RunStart:
         node_rank, local_rank = divmod(rank, trial.processes_per_node)
@@ -139,6 +142,7 @@ class Rank:
             world_size=trial.ranks,
             device=self.device,
             device_name="A100",
+            gpu_index=self.gpu_index,
             backend="nccl",
             ddp="apex",
             precision="fp16",

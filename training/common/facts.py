@@ -34,6 +34,22 @@ def device_name(device: torch.device) -> str:
     return next(names, platform.machine())
 
 
+def gpu_index(device: torch.device) -> int | None:
+    """The device's number in nvidia-smi, whatever CUDA_VISIBLE_DEVICES shows. None on CPU and where NVML does not tell."""
+    if device.type != "cuda":
+        return None
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        return int(pynvml.nvmlDeviceGetIndex(handle))
+    except pynvml.NVMLError:  # a part of a GPU (MIG) has a name of its own
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def network_interface() -> str | None:
     """The interface that NCCL or gloo was told to use, None where it chose itself."""
     told = os.environ.get("NCCL_SOCKET_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME") or ""
@@ -87,6 +103,7 @@ def place(gang: Gang, ddp: str) -> dict[str, Any]:
         "world_size": gang.world_size,
         "device": str(gang.device),
         "device_name": device_name(gang.device),
+        "gpu_index": gpu_index(gang.device),
         "backend": gang.backend,
         "affinity": affinity(),
         "network_interface": network_interface(),

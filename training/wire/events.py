@@ -38,7 +38,8 @@ class RunStart:
     """The first event: who runs what. `argv` is the program's own command line.
 
     `first_epoch` is more than 0 where a checkpoint is resumed; `binding` says why the rank runs on its `affinity`,
-    `step` whether its steps are compiled, and how they are launched.
+    `step` whether its steps are compiled, and how they are launched. `gpu_index` is the rank's GPU as nvidia-smi counts
+    those of the machine, null on CPUs and where NVML does not tell.
     """
 
     kind: ClassVar[str] = "run_start"
@@ -74,6 +75,7 @@ class RunStart:
     first_epoch: int = 0
     binding: str | None = None
     step: str | None = None
+    gpu_index: int | None = None
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,21 @@ NEEDED = ("run_start", "clock_start", "first_batch", "window", "clock_stop", "ru
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over the data, or the part of it that ran: all ranks' images, wall seconds between barriers."""
+    """One pass over the data, or the part of it that ran: all ranks' images, wall seconds between barriers.
+
+    `host_data_wait_s` and `gpu_idle_s` are means over ranks, the latter null without GPUs; `read_bytes` is what all ranks
+    fetched from storage, null where one could not read its counter.
+    """
 
     index: int
     epoch: int
+    steps: int
     images: int
     padded_images: int
     seconds: float
+    host_data_wait_s: float
+    gpu_idle_s: float | None
+    read_bytes: int | None
     complete: bool
 
     @property
@@ -46,21 +54,18 @@ class Pass:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the clocks of all ranks say. Seconds are the slowest rank's; `host_data_wait_s` is the mean over ranks.
+    """What the clocks of all ranks say. Seconds are the slowest rank's.
 
     Bytes are sums over the ranks of each node, of the whole trial and of its first pass; null where a rank could not read
     its counter.
     """
 
     passes: list[Pass]
-    steps: int
     images: int
     window_s: float
     synthetic_images_per_s: float | None
     start_up_s: float
     time_to_first_batch_s: float
-    host_data_wait_s: float
-    gpu_idle_s: float | None
     prefetched_images: int
     read_bytes: dict[str, int | None]
     distinct_bytes: dict[str, int | None]
@@ -70,14 +75,26 @@ class Rates:
     clock_stop_wall_s: float
 
     @property
+    def first_pass(self) -> Pass:
+        """After a cold start, what is cold."""
+        return self.passes[0]
+
+    @property
     def images_per_s(self) -> float:
-        """The first pass's rate: after a cold start, the cold number."""
-        return self.passes[0].images_per_s
+        return self.first_pass.images_per_s
 
     @property
     def images_per_s_later_pass(self) -> float | None:
         later = self.passes[1:]
         return sum(p.images for p in later) / sum(p.seconds for p in later) if later else None
+
+    @property
+    def host_data_wait_s(self) -> float:
+        return sum(p.host_data_wait_s for p in self.passes)
+
+    @property
+    def gpu_idle_s(self) -> float | None:
+        return total(p.gpu_idle_s for p in self.passes)
 
 
 def problems(events: Events, world_size: int) -> list[str]:
@@ -98,7 +115,6 @@ def rates(events: Events) -> Rates:
     stops = {rank: one(log, ClockStop) for rank, log in events.items()}
     clock_starts = {rank: one(log, ClockStart) for rank, log in events.items()}
     windows = {rank: bodies(log, Window) for rank, log in events.items()}
-    idle = [w.gpu_idle_s for ws in windows.values() for w in ws]
     nodes = {rank: start.node for rank, start in starts.items()}
     read_bytes = {rank: _difference(stops[rank].read_bytes, clock_starts[rank].read_bytes) for rank in events}
     first_pass = {
@@ -109,14 +125,11 @@ def rates(events: Events) -> Rates:
     }
     return Rates(
         passes=_passes(events, windows),
-        steps=max(stop.steps for stop in stops.values()),
         images=sum(stop.images for stop in stops.values()),
         window_s=max(stop.seconds for stop in stops.values()),
         synthetic_images_per_s=_synthetic_rate(events),
-        start_up_s=max(stamp(log, ClockStart).t_wall_s - stamp(log, RunStart).t_wall_s for log in events.values()),
+        start_up_s=max(stamp(log, ClockStart).t_mono_s - stamp(log, RunStart).t_mono_s for log in events.values()),
         time_to_first_batch_s=max(one(log, FirstBatch).seconds for log in events.values()),
-        host_data_wait_s=sum(w.data_wait_s for ws in windows.values() for w in ws) / len(events),
-        gpu_idle_s=None if None in idle else sum(idle) / len(events),
         prefetched_images=sum(stop.prefetched_images for stop in stops.values()),
         read_bytes=_sum_by_node(nodes, read_bytes),
         distinct_bytes=_sum_by_node(nodes, {r: stop.distinct_bytes for r, stop in stops.items()}),
@@ -141,23 +154,44 @@ def stamp(log: Sequence[Event], kind: type[Body]) -> Event:
     return next(event for event in log if isinstance(event.body, kind))
 
 
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum, null where one of them is."""
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
 def _passes(events: Events, windows: Mapping[int, Sequence[Window]]) -> list[Pass]:
-    found = []
-    ends = [end for log in events.values() for end in bodies(log, EpochEnd)]
-    for index in sorted({w.pass_index for ws in windows.values() for w in ws}):
-        of_pass = {rank: [w for w in ws if w.pass_index == index] for rank, ws in windows.items()}
-        closing = [end for end in ends if end.pass_index == index]
-        found.append(
-            Pass(
-                index=index,
-                epoch=max(w.epoch for ws in of_pass.values() for w in ws),
-                images=sum(w.images for ws in of_pass.values() for w in ws),
-                padded_images=sum(end.padded_images for end in closing),
-                seconds=max(sum(w.seconds for w in ws) for ws in of_pass.values()),
-                complete=bool(closing) and all(end.complete for end in closing),
-            )
-        )
-    return found
+    indices = sorted({w.pass_index for ws in windows.values() for w in ws})
+    return [
+        _pass(index, events, {r: [w for w in ws if w.pass_index == index] for r, ws in windows.items()})
+        for index in indices
+    ]
+
+
+def _pass(index: int, events: Events, windows: Mapping[int, Sequence[Window]]) -> Pass:
+    """`windows` are those of the pass."""
+    ends = [end for log in events.values() for end in bodies(log, EpochEnd) if end.pass_index == index]
+    everyones = [w for ws in windows.values() for w in ws]
+    idle_s, read_bytes = total(w.gpu_idle_s for w in everyones), total(_read_in(index, log) for log in events.values())
+    return Pass(
+        index=index,
+        epoch=max(w.epoch for w in everyones),
+        steps=max(sum(w.steps for w in ws) for ws in windows.values()),
+        images=sum(w.images for w in everyones),
+        padded_images=sum(end.padded_images for end in ends),
+        seconds=max(sum(w.seconds for w in ws) for ws in windows.values()),
+        host_data_wait_s=sum(w.data_wait_s for w in everyones) / len(events),
+        gpu_idle_s=None if idle_s is None else idle_s / len(events),
+        read_bytes=None if read_bytes is None else int(read_bytes),
+        complete=bool(ends) and all(end.complete for end in ends),
+    )
+
+
+def _read_in(index: int, log: Sequence[Event]) -> int | None:
+    """Bytes that a rank fetched from storage in a pass, from its counter at the end of this one and of the one before."""
+    at_end = {end.pass_index: end.read_bytes for end in bodies(log, EpochEnd)}
+    at_end[-1] = one(log, ClockStart).read_bytes
+    return _difference(at_end.get(index), at_end.get(index - 1))
 
 
 def _synthetic_rate(events: Events) -> float | None:

@@ -11,10 +11,14 @@ from training.wire.names import Axis, TrialKey
 class Row(Model):
     """What was not measured is null, and `reasons` says why under the field's name.
 
-    `model` is what the ranks built, `overrides` are what is not as published. `images_per_s` is the first pass's, of all
-    ranks; `_per_gpu` is null on CPU, where ranks stand in for GPUs. `host_data_wait_s` and `gpu_idle_s` are means over
-    ranks, over `window_s`. `required_bytes_per_s` is images/s times mean bytes per image and label;
-    `measured_read_bytes_per_s` comes from counters. `notes` say what befell the trial's launch.
+    `model` is what the ranks built, `overrides` are what is not as published. `images_per_s` is the first pass's over the
+    data, of all ranks, and so is what explains it: `utilisation`, `step_s`, `waiting_per_step_s`, `required_bytes_per_s`
+    (images/s times mean bytes per image and label), `measured_read_bytes_per_s` and `hit_ratio` (by counters). Later passes
+    may read from a cache: they have figures of their own, and `epochs` has those of each pass. `_per_gpu` is null on CPU,
+    where ranks stand in for GPUs.
+
+    Of the whole trial are `images`, `window_s`, `host_data_wait_s` and `gpu_idle_s` (means over ranks), `cpu_util` of the
+    nodes and `gpu_util` of the GPUs that were trained on. `notes` say what befell the trial's launch.
 
     `axis` is what the sweep counts; `scaling_base_nodes` is null where it is not nodes. `step_s` is the slowest rank's wall
     time per step. It is made of `waiting_per_step_s` (between steps: of the GPU by its own events, of the host for data on
@@ -66,6 +70,7 @@ class Row(Model):
     required_bytes_per_s: float | None = None
     measured_read_bytes_per_s: float | None = None
     hit_ratio: float | None = None
+    hit_ratio_later_pass: float | None = None
     gpu_util: float | None = None
     cpu_util: float | None = None
     overrides: dict[str, str] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaleout.analysis import evidence
-from scaleout.analysis.rates import Events, Rates, bodies, one, problems, rates
+from scaleout.analysis.rates import Events, Rates, bodies, one, problems, rates, total
 from scaleout.analysis.row import Row
 from scaleout.config.workload import Workload
 from scaleout.plan.sweep import Trial
@@ -15,6 +15,7 @@ from training.wire.events import RunStart
 from training.wire.telemetry import TelemetrySample
 
 NO_GPU = "the trial ran on CPUs"
+READ = ("measured_read_bytes_per_s", "hit_ratio", "hit_ratio_later_pass")
 ADDED_BY_SCALING = {
     "speedup", "scaling_efficiency", "scaling_base_nodes", "scaling_base_count", "compute_per_step_s",
     "communication_per_step_s",
@@ -159,9 +160,13 @@ def _rate_values(clocks: Rates, ranks: int, gpus: int, reasons: dict[str, str]) 
             {
                 "epoch": p.epoch,
                 "pass": p.index,
+                "steps": p.steps,
                 "images": p.images,
                 "padded_images": p.padded_images,
                 "seconds": p.seconds,
+                "host_data_wait_s": p.host_data_wait_s,
+                "gpu_idle_s": p.gpu_idle_s,
+                "read_bytes": p.read_bytes,
                 "complete": p.complete,
                 "images_per_s": p.images_per_s,
             }
@@ -205,50 +210,73 @@ def _time_values(
 
 def _step_values(clocks: Rates, gpus: int, reasons: dict[str, str]) -> dict[str, Any]:
     """On a GPU the host waits while the GPU computes, so only the GPU's own gaps are waiting."""
-    waiting_s = clocks.gpu_idle_s if gpus else clocks.host_data_wait_s
+    first = clocks.first_pass
+    waiting_s = first.gpu_idle_s if gpus else first.host_data_wait_s
     if waiting_s is None:
         reasons["waiting_per_step_s"] = "no CUDA event timed the gaps between the steps"
     return {
-        "step_s": clocks.window_s / clocks.steps,
-        "waiting_per_step_s": None if waiting_s is None else waiting_s / clocks.steps,
+        "step_s": first.seconds / first.steps,
+        "waiting_per_step_s": None if waiting_s is None else waiting_s / first.steps,
     }
 
 
 def _storage_values(clocks: Rates, start: RunStart, reasons: dict[str, str]) -> dict[str, Any]:
     if start.dataset is None:
-        for name in ("mean_image_bytes", "required_bytes_per_s", "measured_read_bytes_per_s", "hit_ratio"):
+        for name in ("mean_image_bytes", "required_bytes_per_s", *READ):
             reasons[name] = "the trial read no data set"
         return {}
     mean = (start.dataset.image_bytes + start.dataset.label_bytes) / start.dataset.images
-    counted = list(clocks.read_bytes.values())
     values: dict[str, Any] = {"mean_image_bytes": mean, "required_bytes_per_s": clocks.images_per_s * mean}
-    if None in counted:
-        reasons["measured_read_bytes_per_s"] = reasons["hit_ratio"] = "a rank could not read its counter of bytes read"
+    first, later = clocks.first_pass, clocks.passes[1:]
+    if first.read_bytes is None:
+        return _unread(values, READ, reasons)
+    ahead = clocks.prefetched_images  # of the trial's last pass
+    values["measured_read_bytes_per_s"] = first.read_bytes / first.seconds
+    values["hit_ratio"] = _hit_ratio(first.read_bytes, (first.images + (0 if later else ahead)) * mean)
+    if not later:
+        reasons["hit_ratio_later_pass"] = reasons["images_per_s_later_pass"]
         return values
-    read = sum(count for count in counted if count is not None)
-    wanted = (clocks.images + clocks.prefetched_images) * mean
-    return {
-        **values,
-        "measured_read_bytes_per_s": read / clocks.window_s,
-        "hit_ratio": min(1.0, max(0.0, 1 - read / wanted)),
-    }
+    read = total(p.read_bytes for p in later)
+    if read is None:
+        return _unread(values, ["hit_ratio_later_pass"], reasons)
+    return values | {"hit_ratio_later_pass": _hit_ratio(read, (sum(p.images for p in later) + ahead) * mean)}
+
+
+def _unread(values: dict[str, Any], names: Sequence[str], reasons: dict[str, str]) -> dict[str, Any]:
+    reasons |= dict.fromkeys(names, "a rank could not read its counter of bytes read")
+    return values
+
+
+def _hit_ratio(read: float, wanted: float) -> float:
+    """Read-ahead may fetch more than was wanted."""
+    return min(1.0, max(0.0, 1 - read / wanted))
 
 
 def _utilisation_values(clocks: Rates, remains: Remains, gpus: int, reasons: dict[str, str]) -> dict[str, Any]:
-    samples = [
-        sample
-        for node in remains.telemetry.values()
-        for sample in node
-        if clocks.clock_start_wall_s <= sample.t_wall_s <= clocks.clock_stop_wall_s
-    ]
-    cpu = [sample.cpu_util for sample in samples if sample.cpu_util is not None]
-    gpu = [value for sample in samples if sample.gpu_util for value in sample.gpu_util]
+    samples = {
+        node: [s for s in of_node if clocks.clock_start_wall_s <= s.t_wall_s <= clocks.clock_stop_wall_s]
+        for node, of_node in remains.telemetry.items()
+    }
+    cpu = [sample.cpu_util for of_node in samples.values() for sample in of_node if sample.cpu_util is not None]
     if not cpu:
         reasons["cpu_util"] = "no telemetry sample fell into the measured time"
-    if not gpu:
-        unseen = "no telemetry sample says how busy the GPUs were" if cpu else reasons["cpu_util"]
-        reasons["gpu_util"] = unseen if gpus else NO_GPU
+    gpu = _gpu_utilisations(remains.events, samples) if gpus else NO_GPU
+    if isinstance(gpu, str):
+        reasons["gpu_util"] = gpu if cpu or not gpus else reasons["cpu_util"]
     return {
         "cpu_util": sum(cpu) / len(cpu) if cpu else None,
-        "gpu_util": sum(gpu) / len(gpu) if gpu else None,
+        "gpu_util": None if isinstance(gpu, str) else sum(gpu) / len(gpu),
     }
+
+
+def _gpu_utilisations(events: Events, samples: Mapping[str, Sequence[TelemetrySample]]) -> list[float] | str:
+    """Of the GPUs that the ranks train on, by node and sample, or why they are not known; others of a node do not count."""
+    used: dict[str, set[int]] = {}
+    for log in events.values():
+        start = one(log, RunStart)
+        if start.gpu_index is None:
+            return f"{start.node}: a rank could not tell which of the node's GPUs is its own"
+        used.setdefault(start.node, set()).add(start.gpu_index)
+    told = [(node, s.gpu_util) for node, of_node in samples.items() for s in of_node if s.gpu_util]
+    found = [util[index] for node, util in told for index in used.get(node, ()) if index < len(util)]
+    return found or "no telemetry sample says how busy the GPUs were"
