@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
@@ -18,12 +19,14 @@ import pytest
 from gangs import until
 from private_cluster import PrivateCluster, carrying, with_variable
 from sessions import NODES, session_on
+from trials import edit_json
 
 from scaleout import settings
 from scaleout.errors import FleetError, GangError, LockHeldError, ScaleoutError, SupersededError
-from scaleout.results.store import IN_FLIGHT, LAUNCH_FILE, ROW_FILE, SweepStore
+from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE, ROW_FILE, SweepStore
 from scaleout.steps import cluster_lock
 from scaleout.steps.collect import collect
+from scaleout.steps.empty_caches import LASTING_S, empty_caches
 from scaleout.steps.launch import launch
 from scaleout.steps.session import Session
 from scaleout.steps.settle import settle
@@ -32,10 +35,10 @@ FIRST, SECOND = "ssd-n2-cold-r1-t1", "ssd-n2-cold-r1-t2"
 TALK = 'echo up; i=0; while [ ! -e "$HOME/go on" ]; do i=$((i+1)); echo "line $i"; sleep 0.05; done; echo "said $i"'
 
 
-def in_a_loop(test: Callable[[Launches], Awaitable[None]]) -> Callable[[Launches], None]:
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @wraps(test)
-    def run(launches: Launches) -> None:
-        asyncio.run(test(launches))
+    def run(launches: Launches, **parameters: Any) -> None:
+        asyncio.run(test(launches, **parameters))
 
     return run
 
@@ -83,6 +86,10 @@ class Launches:
 
     def record(self, folder: str) -> dict[str, Any]:
         return self.session.store.read(folder, LAUNCH_FILE)
+
+    def flushes(self) -> int:
+        """How often the caches were emptied."""
+        return sum(line.startswith("array: flushed") for line in self.said)
 
     def tries(self) -> list[str]:
         return sorted(path.parent.name for path in self.session.store.folder.glob(f"*/{LAUNCH_FILE}"))
@@ -148,6 +155,33 @@ async def test_a_training_that_failed_is_not_started_again_by_a_retry_but_by_a_n
     await launches.launch(order=6)
     assert launches.tries() == [FIRST, SECOND]
     assert (launches.session.store.folder / SECOND / "caches.json").exists()
+
+
+@in_a_loop
+async def test_a_launch_that_a_person_orders_again_finds_caches_emptied_for_it(launches: Launches) -> None:
+    """The one before it failed to reach a node; the rest of the sweep has read the same data since."""
+    launches.ranks("echo up")
+    await empty_caches(launches.session, launches.session.sweep.trials[0])
+    launches.hosts.host("node2").stop()
+    for _ in range(2):  # a retry of Airflow's belongs to the same order
+        with pytest.raises(FleetError):
+            await launches.launch(order=5)
+    launches.hosts.host("node2").start()
+    assert launches.flushes() == 1 and launches.tries() == []
+    await launches.launch(order=6)
+    assert launches.flushes() == 2 and launches.tries() == [FIRST]
+
+
+@in_a_loop
+@pytest.mark.parametrize("age_s", [-60, LASTING_S + 1])
+async def test_caches_that_were_emptied_long_ago_are_emptied_again(launches: Launches, age_s: float) -> None:
+    """As where Airflow was down between the two tasks; a clock that was set back proves no age."""
+    launches.ranks("echo up")
+    await empty_caches(launches.session, launches.session.sweep.trials[0])
+    caches = launches.session.store.folder / FIRST / CACHES_FILE
+    edit_json(caches, "ended_wall_s", value=time.time() - age_s)
+    await launches.launch()
+    assert launches.flushes() == 2
 
 
 @in_a_loop

@@ -36,7 +36,8 @@ class RefuseOperator(SweepOperator):
 class PlanOperator(SweepOperator):
     """plan: validates the raw form and writes `sweep.json`. Returns where it lies.
 
-    A scheduled run has no form of its own and takes the cluster's; one that comes too late skips every other task.
+    A scheduled run has no form of its own and takes the cluster's; one that comes too late skips every other task, unless a
+    person has cleared it.
     """
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
@@ -48,7 +49,8 @@ class PlanOperator(SweepOperator):
         # The form of the UI shows an array that nobody has filled as `[]`.
         conf = {key: value for key, value in (dag_run.conf or {}).items() if value not in (None, [])}
         if dag_run.run_type == SCHEDULED:
-            self._skip_if_too_late(cluster, dag_run.run_after)
+            if not dag_run.clear_number:
+                self._skip_if_too_late(cluster, dag_run.run_after)
             conf = nightly.conf_of(cluster)
         sweep = plan.plan(context["run_id"], conf, cluster, lease_s(), self.say)
         return {

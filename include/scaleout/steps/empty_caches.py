@@ -6,6 +6,7 @@ nothing read meanwhile stays.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +21,7 @@ from scaleout.steps.session import Session
 
 SYNC_LIMIT_S = 600.0
 SAMPLED_FILES = 32
+LASTING_S = 600.0
 
 
 async def empty_caches(session: Session, trial: Trial) -> None:
@@ -42,9 +44,33 @@ async def empty_caches(session: Session, trial: Trial) -> None:
             "dropping caches", nodes, _tolerant(problems, lambda n: n.ask("caches", "drop", timeout_s=SYNC_LIMIT_S))
         )
         resident = await each("reading residency", nodes, _tolerant(problems, lambda n: _residency(session, n, trial)))
-    record = {"synced": synced, "flush": asdict(flush), "dropped": dropped, "resident": resident, "problems": problems}
+    record = {
+        "synced": synced,
+        "flush": asdict(flush),
+        "dropped": dropped,
+        "resident": resident,
+        "problems": problems,
+        "ended_wall_s": time.time(),
+        "order": None,
+    }
     session.store.write(record, folder, CACHES_FILE)
     session.say(_told(record))
+
+
+async def claim_emptied(session: Session, trial: Trial, folder: str, order: int) -> None:
+    """Makes sure that the caches were emptied for this try and this order, and lately: else others have read meanwhile.
+
+    A launch that failed before it started anything leaves the record of its caches to whoever orders the next one.
+    """
+    record = session.store.read(folder, CACHES_FILE)
+    if (
+        record is None
+        or record["order"] not in (None, order)
+        or not 0 <= time.time() - record["ended_wall_s"] <= LASTING_S
+    ):
+        await empty_caches(session, trial)
+        record = session.store.read(folder, CACHES_FILE)
+    session.store.write(record | {"order": order}, folder, CACHES_FILE)
 
 
 async def _residency(session: Session, node: Node, trial: Trial) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from scaleout.remote import lock
 from scaleout.remote.causes import merely_stopped
 from scaleout.remote.gang import Place, each_place, end_gang, pick_up, run_gang, states_of
 from scaleout.remote.node import Node
-from scaleout.results.store import CACHES_FILE, IN_FLIGHT, LAUNCH_FILE
-from scaleout.steps.empty_caches import empty_caches
+from scaleout.results.store import IN_FLIGHT, LAUNCH_FILE
+from scaleout.steps.empty_caches import claim_emptied
 from scaleout.steps.held import Record, ended, held
 from scaleout.steps.places import ANSWER_LIMIT_S, described, new_places, rebuilt
 from scaleout.steps.session import Session
@@ -55,8 +55,8 @@ async def launch(session: Session, trial: Trial, order: int) -> None:
 async def _clean_try(session: Session, trial: Trial, order: int) -> None:
     """In a folder of its own, with a rendezvous of its own, from empty caches."""
     folder = session.store.next_try(trial.key)
-    if trial.cache_mode == "cold" and session.store.read(folder, CACHES_FILE) is None:
-        await empty_caches(session, trial)
+    if trial.cache_mode == "cold":
+        await claim_emptied(session, trial, folder, order)
     async with session.holding(trial.node_names) as nodes:
         places = await new_places(session, trial, folder, nodes)
         record = {
