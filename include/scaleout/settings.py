@@ -39,17 +39,27 @@ def node_python() -> Path:
     return venvs / "node" / "bin" / "python"
 
 
+def local_connections_file() -> Path:
+    """What `scaleout cluster up` writes."""
+    return home() / "cluster" / "connections.json"
+
+
 def connections_file() -> Path:
     """`$SCALEOUT_CONNECTIONS_FILE`: Airflow's connections, read through a secrets backend. Default: the local cluster's."""
-    return Path(os.environ.get("SCALEOUT_CONNECTIONS_FILE") or home() / "cluster" / "connections.json").resolve()
+    return Path(os.environ.get("SCALEOUT_CONNECTIONS_FILE") or local_connections_file()).resolve()
 
 
-def airflow_settings() -> dict[str, str]:
-    """What every Airflow of this checkout is told, as environment variables: `dags test`'s and the stack's."""
+def airflow_settings(connections: Path | None = None) -> dict[str, str]:
+    """What every Airflow of this checkout is told, as environment variables: `dags test`'s and the stack's.
+
+    `connections`: another file than `connections_file()`.
+    """
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
-        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(connections_file())}),
+        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps(
+            {"connections_file_path": str(connections or connections_file())}
+        ),
     }

@@ -91,6 +91,24 @@ def test_a_failed_trial_says_why(tmp_path: Path) -> None:
     assert row["status"] == "failed" and row["reasons"]["images_per_s"].startswith("host: ")
 
 
+def test_what_befalls_one_trial_takes_no_figures_from_the_others(tmp_path: Path) -> None:
+    """The second time that a free port is asked for there is no memory for it."""
+    python, asked = tmp_path / "python", tmp_path / "asked"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *"free-port"*) echo >> {asked}\n'
+        f'[ "$(wc -l < {asked})" -ne 2 ] || {{ echo "OSError: out of memory" >&2; exit 1; }};; esac\n'
+        f'exec {settings.node_python()} "$@"\n'
+    )
+    python.chmod(0o755)
+    process = start(tmp_path, *ONE, "--rounds", "3", "--python", str(python), *PROGRAM)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 1 and "Traceback" not in output, output
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [row["round"] for row in results["trials"] if row["status"] == "succeeded"] == [1, 3]
+    assert results["missing"] == ["ssd on 1 process, warm, round 2: network: OSError: out of memory"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
 LONG = ["--counts", "2", "--steps", "10000", "--window-steps", "1", "--batch-per-gpu", "2", "--device", "cpu"]
 
 
@@ -134,6 +152,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
         (["--counts", "1", "--loader", "torch"], "give --data ssd=DIR"),
         (["--counts", "x"], "one-host: counts.0:"),
         (["--counts", "4096"], "4096 GPUs are asked for and this host has"),
+        (["--env", "1A=3"], "one-host: environment.1A"),
     ):
         process = start(tmp_path, *arguments)
         output, _ = process.communicate(timeout=60)

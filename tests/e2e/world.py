@@ -71,7 +71,7 @@ class World:
         return subprocess.run(["sh", "-c", line], env=self.environment(), capture_output=True, text=True, timeout=60)
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "SCALEOUT_CONFIG_DIR": str(self.config_dir)}
+        return {**os.environ, "SCALEOUT_CONFIG_DIR": str(self.config_dir), "SCALEOUT_CLUSTER": "local"}
 
     def results(self) -> dict[str, Any]:
         return json.loads((self.home / "results" / "latest" / "results.json").read_text())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import json
+import os
 import re
 import stat
 import subprocess
@@ -25,9 +27,23 @@ def compose() -> dict[str, Any]:
     return YAML(typ="safe").load(COMPOSE_FILE.read_text())
 
 
-def compose_env(folder: Path, *arguments: str) -> str:
+def started(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(settings.CHECKOUT / "tools" / "compose_env.py"), "--folder", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def compose_env(folder: Path, *arguments: str) -> str:
+    done = started(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def add_cluster(folder: Path, name: str = "dgx") -> Path:
+    """The file of a cluster, which `compose-env` only looks for."""
+    file = folder / "include" / "clusters" / f"{name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    return file
 
 
 def written(folder: Path) -> dict[str, str]:
@@ -37,6 +53,7 @@ def written(folder: Path) -> dict[str, str]:
 
 
 def test_the_env_file_has_what_the_compose_file_asks_for(tmp_path: Path) -> None:
+    add_cluster(tmp_path)
     compose_env(tmp_path, "--cluster", "dgx")
     asked = set(re.findall(r"\$\{PRODUCTION_(\w+)", COMPOSE_FILE.read_text()))
     assert set(written(tmp_path)) == asked
@@ -53,6 +70,51 @@ def test_the_env_file_is_private_and_written_once(tmp_path: Path) -> None:
     assert "stays as it is" in again
     assert (tmp_path / ".env").read_bytes() == before
     assert not [name for name in SECRETS if written(tmp_path)[name] in told + again]
+
+
+def test_a_cluster_that_there_is_not_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    file = add_cluster(tmp_path)
+    done = started(tmp_path, "--cluster", "dgy")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"there is no {file.with_name('dgy.yaml')}" in done.stderr and "there are: dgx" in done.stderr
+    assert not (tmp_path / ".env").exists()
+
+
+def test_another_cluster_than_the_one_that_was_written_is_told(tmp_path: Path) -> None:
+    add_cluster(tmp_path)
+    add_cluster(tmp_path, "second")
+    compose_env(tmp_path, "--cluster", "dgx")
+    compose_env(tmp_path, "--cluster", "dgx")
+    done = started(tmp_path, "--cluster", "second")
+    assert done.returncode == 2 and "its PRODUCTION_CLUSTER is 'dgx': write second there instead" in done.stderr
+    assert written(tmp_path)["CLUSTER"] == "dgx"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the containers have one's own user id unless one is root")
+def test_a_configuration_that_the_containers_may_not_read_is_told(tmp_path: Path) -> None:
+    file = add_cluster(tmp_path)
+    for path, mode in ((file, 0o600), (file.parent, 0o700)):
+        usual = stat.S_IMODE(path.stat().st_mode)
+        path.chmod(mode)
+        os.chown(path, 1234, 1234)
+        done = started(tmp_path, "--cluster", "dgx")
+        assert done.returncode == 2 and f"{path} cannot be read by the containers' user id 50000" in done.stderr
+        path.chmod(usual)
+    compose_env(tmp_path, "--cluster", "dgx")
+
+
+@pytest.mark.parametrize("password", ["plain", 'a"b', r"a\bc", "100%s", "'; exit 1; '"])
+def test_any_password_gets_into_the_file_that_airflow_reads(
+    compose: dict[str, Any], tmp_path: Path, password: str
+) -> None:
+    server = compose["services"]["api-server"]
+    (script,) = server["command"]
+    script = script.replace("$$", "$").replace("exec airflow api-server", "exit 0")
+    file = tmp_path / "passwords.json"
+    variables = {"ADMIN_PASSWORD": password, "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(file)}
+    subprocess.run([*server["entrypoint"], script], env={**os.environ, **variables}, check=True)
+    assert json.loads(file.read_text()) == {"admin": password}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_no_two_env_files_share_a_secret(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def parses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
         "broken cluster": folder("broken") | {"SCALEOUT_CLUSTER": "broken"},
         "no such cluster": folder("none") | {"SCALEOUT_CLUSTER": "foor"},
         "broken preset": folder("preset", lambda p: (p / "presets/nightly.yaml").write_text("rounds: [\n")),
+        "stray workload": folder(
+            "stray", lambda p: shutil.copy(p / "workloads/ssd.yaml", p / "workloads/ssd copy.yaml")
+        ),
         "no presets": folder("no presets", lambda p: shutil.rmtree(p / "presets")),
     }
     done = subprocess.run(
@@ -162,6 +165,7 @@ def test_the_form_has_every_field_that_is_validated(parses: dict[str, Any]) -> N
             "clusters/broken.yaml:10: unknown key 'proceses_per_node'; did you mean 'processes_per_node'?",
         ),
         ("no such cluster", "no cluster named 'foor' in {folder}/clusters; did you mean 'four'?"),
+        ("stray workload", "workloads/ssd copy.yaml: 'ssd copy' is no name of a workload"),
         ("broken preset", "presets/nightly.yaml:2: not YAML: expected the node content"),
     ],
 )

@@ -70,6 +70,18 @@ def test_up_starts_again_what_died(own: PrivateCluster) -> None:
     assert [daemon.is_running() for daemon in daemons(own)] == [True, True]
 
 
+def test_up_keeps_the_connections_that_somebody_has_added(own: PrivateCluster) -> None:
+    document = json.loads(own.connections.read_text())
+    added = {"mine_node1": {"conn_type": "ssh", "host": "dgx1"}}
+    stale = {name: {**entry, "port": 1} for name, entry in document.items()}
+    own.connections.write_text(json.dumps(stale | added))
+    own.local.up(print)
+    assert json.loads(own.connections.read_text()) == document | added
+    own.connections.write_text("{")
+    with pytest.raises(ScaleoutError, match=r"connections\.json: not JSON: .*; mend it, or remove it"):
+        own.local.up(print)
+
+
 def test_the_connections_file_is_private_and_holds_no_private_key(own: PrivateCluster) -> None:
     assert own.connections.stat().st_mode & 0o777 == 0o600
     text = own.connections.read_text()

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from airflow.secrets.local_filesystem import LocalFilesystemBackend
 from private_cluster import PATIENCE_S, PrivateCluster
 
 from scaleout.errors import ConfigError, FleetError, NodeError
@@ -141,8 +143,15 @@ def test_a_connection_without_a_host_is_refused() -> None:
     ("content", "said"),
     [
         (None, "cannot be read: No such file.*scaleout cluster up"),
-        ("{", "no connection 'n'"),
-        ("{}", "no connection 'n'"),
+        ("{", "connections.json: not JSON: "),
+        ("[]", "no connection 'n'; .*SCALEOUT_CONNECTIONS_FILE"),
+        ("{}", "no connection 'n'; .*SCALEOUT_CONNECTIONS_FILE"),
+        ('{"n": 3}', "the connection 'n' cannot be understood: it is neither"),
+        ('{"n": [{"host": "a"}, {"host": "b"}]}', "the connection 'n' cannot be understood: it is neither"),
+        ('{"n": {"host": "h", "extra": "{"}}', "the connection 'n' cannot be understood: Expecting"),
+        ('{"n": {"host": "h", "extra": [1]}}', "the connection 'n' cannot be understood: its extra is no mapping"),
+        ('{"n": {"host": "h", "port": "ssh"}}', "the connection 'n' cannot be understood: invalid literal"),
+        ('{"n": "ssh://h:port"}', "the connection 'n' cannot be understood: Port"),
     ],
 )
 def test_a_connections_file_that_will_not_do_is_told(tmp_path: Path, content: str | None, said: str) -> None:
@@ -151,6 +160,35 @@ def test_a_connections_file_that_will_not_do_is_told(tmp_path: Path, content: st
         path.write_text(content)
     with pytest.raises(ConfigError, match=said):
         target_from_file(path, "n", "node1")
+
+
+EXTRA = {"key_file": "~/.ssh/a key", "host_key": "ssh-ed25519 AAAA+/="}
+WHOLE = {"conn_type": "ssh", "host": "h", "port": 2222, "login": "a@b", "password": "p:/?", "extra": EXTRA}
+QUERY = "key_file=~/.ssh/a%20key&host_key=ssh-ed25519%20AAAA%2B/%3D"
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        WHOLE,
+        {**WHOLE, "extra": json.dumps(EXTRA)},
+        [WHOLE],
+        f"ssh://a%40b:p%3A%2F%3F@h:2222/?{QUERY}",
+        f"ssh://a%40b:p%3A%2F%3F@h:2222/?__extra__={quote(json.dumps(EXTRA))}",
+        {"conn_type": "ssh", "host": "h"},
+        {"conn_type": "ssh", "host": "h", "port": None, "login": None, "extra": None},
+        "ssh://h",
+    ],
+)
+def test_a_connection_means_what_it_means_to_airflow(tmp_path: Path, connection: object) -> None:
+    path = tmp_path / "connections.json"
+    path.write_text(json.dumps({"n": connection}))
+    read = LocalFilesystemBackend(connections_file_path=str(path)).get_connection("n")
+    theirs = target_of(
+        "node1", host=read.host, port=read.port, login=read.login, password=read.password, extra=read.extra_dejson
+    )
+    ours = target_from_file(path, "n", "node1")
+    assert (ours, ours.password) == (theirs, theirs.password)
 
 
 def test_all_that_cannot_be_reached_are_named_and_the_work_does_not_begin(cluster: PrivateCluster) -> None:

@@ -20,6 +20,7 @@ from scaleout.local.cluster import local_cluster
 
 Say = Callable[[str], None]
 
+LOCAL = "local"
 SOURCE_VARIABLE = "CITYSCAPES"
 TRAIN_FRAMES, VAL_FRAMES, SEED = 24, 8, 1
 NARROWEST = 120
@@ -33,7 +34,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def run(say: Say) -> int:
     """Gives the exit status of `airflow dags test`. Raises ScaleoutError."""
     started = time.monotonic()
-    cluster = local_cluster(files.load_cluster("local"))
+    cluster = local_cluster(files.load_cluster(LOCAL))
     cluster.up(say)
     form: dict[str, object] = {"preset": "quick"}
     source = os.environ.get(SOURCE_VARIABLE)
@@ -52,6 +53,13 @@ def run(say: Say) -> int:
 
 def terminal_width() -> int:
     return max(NARROWEST, shutil.get_terminal_size((NARROWEST + 60, 40)).columns)
+
+
+def environment() -> dict[str, str]:
+    """Of the local cluster, whichever one is chosen here: a demo has no business on that."""
+    own = settings.local_connections_file()
+    chosen = {"SCALEOUT_CLUSTER": LOCAL, "SCALEOUT_CONNECTIONS_FILE": str(own)}
+    return {**os.environ, **settings.airflow_settings(own), **chosen}
 
 
 def _existing(source: str) -> Path:
@@ -75,8 +83,9 @@ def _follow(command: list[str], log: Path, say: Say) -> int:
     """Runs Airflow with all of its output in `log`, and shows what our own tasks say. Ctrl-C reaches Airflow as well."""
     log.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
+        command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace",
+    )  # fmt: skip
     assert process.stdout is not None
     with log.open("w", encoding="utf-8") as out:
         while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,9 @@ from scaleout import settings
 from scaleout.cli import data, one_host, stack
 from scaleout.cli import demo as demonstration
 from scaleout.cli.conf import Conf, form_of
+from scaleout.cli.ends import run_in_words
 from scaleout.cli.fleet import Answers, lock_holders, lock_taken_away, marked_processes
 from scaleout.config import files
-from scaleout.errors import ScaleoutError
 from scaleout.local.cluster import local_cluster
 from scaleout.plan.resolve import resolve
 from scaleout.plan.table import describe
@@ -22,6 +21,7 @@ from scaleout.remote.lock import since
 from scaleout.report.html import REPORT_FILE
 from scaleout.report.table import notes, text_table
 from scaleout.results.read import rows_of
+from training.wire.names import slug
 
 app = typer.Typer(
     help="Measures how training scales on a GPU cluster with a shared NAS.",
@@ -64,11 +64,12 @@ def plan(conf: Conf = "{}") -> None:
 
 
 @app.command()
-def show(run: Annotated[str, typer.Argument(help="a folder of the results, `latest`, or a path")] = "latest") -> None:
+def show(
+    run: Annotated[str, typer.Argument(help="a run_id, a folder of the results, `latest`, or a path")] = "latest",
+) -> None:
     """Print the scaling table of a sweep and the path of its report."""
-    folder = settings.results_dir() / run
-    if not folder.is_dir() and Path(run).is_dir():
-        folder = Path(run).resolve()
+    places = [settings.results_dir() / run, settings.results_dir() / slug(run), Path(run).resolve()]
+    folder = next((place for place in places if place.is_dir()), places[0])
     rows, missing = rows_of(folder)
     typer.echo("\n".join([text_table(rows, demonstration.terminal_width()), *notes(rows)]))
     for line in missing:
@@ -128,10 +129,4 @@ def processes(run_id: Annotated[str, typer.Argument(help="the run_id of a sweep"
 
 
 def main() -> None:
-    try:
-        app(prog_name="scaleout")
-    except ScaleoutError as error:
-        typer.echo(f"scaleout: {error}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_in_words(lambda: app(prog_name="scaleout"))

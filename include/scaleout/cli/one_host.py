@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from scaleout import settings
+from scaleout.cli.ends import run_in_words
 from scaleout.config.model import validated
-from scaleout.errors import ConfigError, ScaleoutError
+from scaleout.errors import ConfigError
 from scaleout.onehost.host import Host
 from scaleout.onehost.part import heeded
 from scaleout.onehost.sweep import OneHostSweep, run_to_status
@@ -82,11 +83,7 @@ def _named(flag: str, pairs: list[str] | None) -> dict[str, str]:
 def main() -> None:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(one_host)
-    try:
-        app(prog_name="scaleout one-host")
-    except ScaleoutError as error:
-        typer.echo(f"scaleout: {error}", err=True)
-        sys.exit(error.exit_code)
+    run_in_words(lambda: app(prog_name="scaleout one-host"))
 
 
 if __name__ == "__main__":

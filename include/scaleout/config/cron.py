@@ -22,6 +22,8 @@ def valid_cron(expression: str) -> str:
 
 def valid_timezone(name: str) -> str:
     """Raises ValueError unless it is a zone of the IANA database."""
+    if name == "UTC":  # also on a machine without the database
+        return name
     try:
         ZoneInfo(name)
     except (KeyError, OSError, ValueError):  # an unknown name, a folder, a path

@@ -70,6 +70,8 @@ def _read(path: Path) -> Any:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}:{line}: not YAML: not UTF-8 text: {error.reason}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deep") from None
     except ValueError as error:  # a date that is none, say
         raise ConfigError(f"{path}:1: not YAML: {error}") from None
     except OSError as error:

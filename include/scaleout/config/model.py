@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from scaleout.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
+LARGEST = 2**63
 Path = tuple[str | int, ...]
 Locate = Callable[[Path], str]
 RemotePath = Annotated[str, Field(pattern=r"^(/|~/).+", description="absolute on the node, or under its login's home")]
@@ -31,9 +32,8 @@ def placed(sentence: str, *path: str | int) -> PydanticCustomError:
 
 def validated(model: type[M], document: Any, locate: Locate) -> M:
     """Builds the model, or raises ConfigError with one line per problem, each placed by `locate(path of keys)`."""
-    for path in _with_nul(document):
-        key = ".".join(map(str, path))
-        raise ConfigError(f"{locate(path)}: {key}: holds a NUL character, which no command and no path can hold")
+    for path, fault in _unfit(document):
+        raise ConfigError(f"{locate(path)}: {'.'.join(map(str, path))}: {fault}")
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -41,13 +41,17 @@ def validated(model: type[M], document: Any, locate: Locate) -> M:
         raise ConfigError("\n".join(problems)) from None
 
 
-def _with_nul(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where a text with a NUL stands in a document."""
+def _unfit(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Where something stands in a document that no command and no path can hold, and what it is."""
     if isinstance(value, str) and "\0" in value:
-        yield path
+        yield path, "holds a NUL character, which no command and no path can hold"
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        yield path, "is not UTF-8 text"
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        yield path, "is too large a number"
     if isinstance(value, (dict, list)):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _with_nul(inner, (*path, key))
+            yield from _unfit(inner, (*path, key))
 
 
 def _sentence(model: type[BaseModel], problem: Any, locate: Locate) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from scaleout.config.inflation import Inflation
 from scaleout.config.model import Model, Program, placed
 
+NAME = r"^[a-z][a-z0-9_]*$"
 Launcher = Literal["torchrun", "torch.distributed.launch"]
 Device = Literal["cuda", "cpu"]
 Subfolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*$")]
@@ -33,7 +34,7 @@ class Workload(Model):
     those of the published data set, to whose size `inflation` brings Cityscapes. The rates only estimate hours.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
+    name: Annotated[str, Field(pattern=NAME, max_length=40)]
     title: str
     program: Program
     prepare: Program = "data/convert.py"

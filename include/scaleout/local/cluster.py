@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scaleout import settings
 from scaleout.config.cluster import Cluster, OneFS
@@ -105,7 +106,19 @@ class LocalCluster:
             }
             for connection, host in hosts.items()
         }
-        keep_file(self.folder / "connections.json", json.dumps(document, indent=1) + "\n", 0o600)
+        path = self.folder / "connections.json"
+        keep_file(path, json.dumps(_others(path) | document, indent=1) + "\n", 0o600)
+
+
+def _others(path: Path) -> dict[str, Any]:
+    """The connections that stand there already, also those that somebody has added. Raises ScaleoutError."""
+    if not path.exists():
+        return {}
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ScaleoutError(f"{path}: not JSON: {error}; mend it, or remove it") from None
+    return document if isinstance(document, dict) else {}
 
 
 def local_cluster(cluster: Cluster) -> LocalCluster:

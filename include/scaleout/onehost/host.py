@@ -63,5 +63,12 @@ class Host:
             raise ScaleoutError(f"{self.python}: {error}; name the training environment's with --python") from None
         if done.returncode != 0:
             raise ScaleoutError(f"{program}: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-        answer: dict[str, Any] = json.loads(done.stdout)
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ScaleoutError(
+                f"{self.python}: ran {path.name} and gave no answer: name the training environment's with --python"
+            )
         return answer

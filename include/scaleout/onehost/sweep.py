@@ -53,7 +53,7 @@ class OneHostSweep:
                     self.store.update(stopped=f"the sweep was stopped before {trial.key}")
                     break
                 self.say(f"── {number} of {len(self.sweep.trials)}: {trial.key}")
-                self._run_trial(trial)
+                self._tried(trial)
         compile_sweep(self.store, self.say)
 
     def _check(self, gpus: int, versions: dict[str, str]) -> None:
@@ -86,8 +86,17 @@ class OneHostSweep:
                 folder = f"data-{name}-{Path(program).stem}"
                 self._held(folder, self._job(folder, command, str(programs), {}, None))
 
-    def _run_trial(self, trial: Trial) -> None:
+    def _tried(self, trial: Trial) -> None:
+        """The trial, or why it could not be run, or its files not be kept."""
         folder = self.store.next_try(trial.key)
+        try:
+            self._run_trial(trial, folder)
+        except ScaleoutError as error:
+            self.say(f"scaleout: {error}")
+            record = self.store.read(folder, LAUNCH_FILE) or {"commands": {}, "jobs": {}}
+            self.store.write(record | {"failure": record.get("failure") or str(error)}, folder, LAUNCH_FILE)
+
+    def _run_trial(self, trial: Trial, folder: str) -> None:
         workload = self.sweep.workloads[trial.workload]
         release = self.sweep.release or ""
         port = self.host.ask(release, "network", "free-port")["port"]

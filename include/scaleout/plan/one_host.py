@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from scaleout.config import files
-from scaleout.config.cluster import Cluster, NoArray, Node
+from scaleout.config.cluster import Cluster, NoArray, Node, Variable
 from scaleout.config.form import Choices, Form, Length
 from scaleout.config.model import Model
 from scaleout.config.workload import Device, Workload
@@ -43,7 +43,7 @@ class Request(Model):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     device: Device = "cuda"
     data: dict[str, str] = {}
-    environment: dict[str, str] = {}
+    environment: dict[Variable, str] = {}
     flags: list[str] = []
 
     @property

@@ -61,8 +61,8 @@ class Node:
         self.host = target.host
         self._target = target
         self.connection = connection
-        self.python = python
         self.home = home
+        self.python = self.path(python)
 
     def path(self, path: str) -> str:
         """`~/x` as an absolute path on the node."""

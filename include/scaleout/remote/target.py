@@ -6,10 +6,15 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from scaleout.errors import ConfigError
 
 SSH_PORT = 22
+ADVICE = (
+    "`scaleout cluster up` writes those of the cluster `local`; "
+    "those of yours go into a file that SCALEOUT_CONNECTIONS_FILE names"
+)
 
 
 @dataclass(frozen=True)
@@ -51,16 +56,50 @@ def target_of(
 def target_from_file(path: Path, connection: str, name: str) -> Target:
     """The target of a connection in the JSON file that Airflow's LocalFilesystemBackend reads. Raises ConfigError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))[connection]
+        document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; `scaleout cluster up` writes it") from None
-    except (ValueError, KeyError) as error:
-        raise ConfigError(f"{path}: no connection {connection!r}: {error!r}") from None
-    return target_of(
-        name,
-        host=document.get("host"),
-        port=document.get("port"),
-        login=document.get("login"),
-        password=document.get("password"),
-        extra=document.get("extra", {}),
-    )
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; {ADVICE}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from None
+    if not isinstance(document, dict) or connection not in document:
+        raise ConfigError(f"{path}: no connection {connection!r}; {ADVICE}")
+    try:
+        fields = _fields(document[connection])
+    except ValueError as error:
+        raise ConfigError(f"{path}: the connection {connection!r} cannot be understood: {error}") from None
+    return target_of(name, **fields)
+
+
+def _fields(connection: Any) -> dict[str, Any]:
+    """What `target_of` asks for, of a connection in any form that Airflow takes: a mapping whose `extra` is a mapping or
+    JSON text, a URI, a list of one. Raises ValueError."""
+    if isinstance(connection, list) and len(connection) == 1:
+        (connection,) = connection
+    if isinstance(connection, str):
+        connection = _of_uri(connection)
+    if not isinstance(connection, dict):
+        raise ValueError("it is neither a mapping nor a URI")
+    extra = connection.get("extra") or {}
+    if isinstance(extra, str):
+        extra = json.loads(extra)
+    if not isinstance(extra, dict):
+        raise ValueError("its extra is no mapping")
+    port = connection.get("port")
+    return {
+        **{key: connection.get(key) for key in ("host", "login", "password")},
+        "port": None if port in (None, "") else int(port),
+        "extra": extra,
+    }
+
+
+def _of_uri(uri: str) -> dict[str, Any]:
+    """`ssh://login:password@host:22/?key_file=…&host_key=…`, or with all of the extra as JSON in `__extra__`."""
+    parts = urlsplit(uri)
+    extra = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return {
+        "host": unquote(parts.hostname or ""),
+        "port": parts.port,
+        "login": unquote(parts.username or "") or None,
+        "password": unquote(parts.password or "") or None,
+        "extra": json.loads(extra["__extra__"]) if "__extra__" in extra else extra,
+    }

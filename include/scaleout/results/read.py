@@ -18,5 +18,10 @@ def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
         raise ConfigError(
             f"{path}: no results there; {'there are: ' + ', '.join(there[-5:]) if there else 'run a sweep first'}"
         )
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return [Row.model_validate(trial) for trial in document["trials"]], document["missing"]
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return [Row.model_validate(trial) for trial in document["trials"]], document["missing"]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path}: damaged, or of another version of scaleout") from None
