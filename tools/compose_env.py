@@ -67,12 +67,16 @@ def refusal(folder: Path, cluster: str, user: int) -> str | None:
     """Why the containers could not work with this cluster, or None."""
     clusters = folder / CONFIG_FOLDER / "clusters"
     file = clusters / f"{cluster}.yaml"
-    if not file.exists():
-        there = ", ".join(sorted(path.stem for path in clusters.glob("[!.]*.yaml")))
-        return f"there is no {file}: write it after local.yaml, or name another (there are: {there or 'none'})"
-    for path in (folder / CONFIG_FOLDER, clusters, file):
+    for path in (
+        clusters.parent,
+        clusters,
+        file,
+    ):  # in this order: of a folder that is closed to us nothing more is known
+        if not path.exists():
+            there = ", ".join(sorted(path.stem for path in clusters.glob("[!.]*.yaml")))
+            return f"there is no {file}: write it after local.yaml, or name another (there are: {there or 'none'})"
         if not may_read(path, user):
-            return f"{path} cannot be read by the containers' user id {user}: chmod -R go+rX {folder / CONFIG_FOLDER}"
+            return f"{path} cannot be read by the containers' user id {user}: chmod -R go+rX {clusters.parent}"
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+STOPPED = 130  # the exit status that a shell reports for a command that Ctrl-C ended
+
 
 class ScaleoutError(Exception):
     """Base of all. `exit_code` is the command line's."""

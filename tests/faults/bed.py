@@ -19,7 +19,6 @@ from machines import (
     Machine,
     Process,
     Switch,
-    ensure_ip,
     in_network,
     processes_in,
     wait_until,
@@ -74,7 +73,6 @@ class BedHost:
         boot_id.write_text(f"{uuid.uuid4()}\n")
         self.machine.puts(boot_id, BOOT_ID)
         self.machine.call("hostname", self.name)
-        self.machine.up("lo")
         self.machine.add_bridge("docker0", "172.17.0.1/16")
         # The same hardware address each time: the other hosts remember it.
         self._switch.plug_in(self._port, self.machine.init, f"02:00:00:00:00:{self._number:02x}")
@@ -189,7 +187,6 @@ class Bed:
 @contextlib.contextmanager
 def made(folder: Path, count: int) -> Iterator[Bed]:
     """A bed of `node1` … in `folder`, while the block runs."""
-    ensure_ip(print)
     ensure_sshd(print)
     key_file = folder / "keys" / "login_ed25519"
     make_key(key_file)

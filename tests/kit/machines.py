@@ -45,7 +45,8 @@ def in_network(pid: int, command: Sequence[str]) -> list[str]:
 
 
 def ip(pid: int, *lines: str, program: str = "ip") -> None:
-    """Commands of `ip` in the network of process `pid`, all or an error."""
+    """Commands of `ip` in the network of process `pid`, all or an error. It is installed where it is missing."""
+    ensure_ip(print)
     command = in_network(pid, [program, "-batch", "-"])
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
     assert done.returncode == 0, f"{program}: {done.stderr}"
@@ -89,7 +90,8 @@ class Switch:
 
 
 class Machine:
-    """A network, processes, mounts and a host name of their own. Of all other processes it sees nothing; files are shared."""
+    """A network with its loopback up, processes, mounts and a host name of their own. Of all other processes it sees nothing;
+    files are shared."""
 
     def __init__(self) -> None:
         kinds = ["--net", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc"]
@@ -101,6 +103,7 @@ class Machine:
         # Until it is the program itself, its mounts may not be all there.
         wait_until(lambda: INIT.name in Path(f"/proc/{self.init}/cmdline").read_text(), "the machine's first program")
         self.pid_namespace = os.readlink(f"/proc/{self.init}/ns/pid")
+        self.up("lo")
 
     def __enter__(self) -> Self:
         return self
@@ -137,8 +140,8 @@ class Machine:
         self.up(interface, *addresses)
 
     def up(self, interface: str, *addresses: str) -> None:
-        self.ip(*(f"addr add {address} dev {interface}{' nodad' if ':' in address else ''}" for address in addresses))
-        self.ip(f"link set {interface} up")
+        told = [f"addr add {address} dev {interface}{' nodad' if ':' in address else ''}" for address in addresses]
+        self.ip(*told, f"link set {interface} up")
 
     def wait_for_carrier(self, interface: str) -> None:
         """The kernel notices both ends of a cable a moment after they are up."""

@@ -42,8 +42,6 @@ def nodes() -> Iterator[tuple[Node, Node]]:
     """Two nodes on one network, as `eth0` of either; the first one also has containers."""
     with Node() as first, Node() as second:
         first.link(second)
-        for node in (first, second):
-            node.up("lo")
         first.add_bridge("docker0", "172.17.0.1/16")
         first.add_bridge("br-0123456789ab", "172.18.0.1/16")
         first.up("eth0", f"{FIRST}/24", f"{FIRST_6}/64")
@@ -102,7 +100,6 @@ def test_a_host_name_with_several_addresses_leads_to_one_that_others_reach(nodes
 
 def test_where_there_is_only_the_loopback_it_is_taken_and_said() -> None:
     with Node() as alone:
-        alone.up("lo")
         found = alone.interface("127.0.0.1")
         assert (found["interface"], found["address"], found["loopback"]) == ("lo", "127.0.0.1", True)
 

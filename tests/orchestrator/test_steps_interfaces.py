@@ -58,7 +58,6 @@ def apart(
     with Machine() as first, Machine() as second:
         first.link(second)
         for node, machine, address in (("node1", first, FIRST), ("node2", second, SECOND)):
-            machine.up("lo")
             machine.up("eth0", f"{address}/24")
             folder = tmp_path / node
             (folder / "bin").mkdir(parents=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scaleout.analysis.rates import total
 from training.wire.names import CacheMode
 
 CacheState = Literal["cold", "warm", "unproven"]
@@ -44,7 +45,9 @@ def judge(
     it consumed. Warm: each fetched at most 10 %. Nodes that share a machine share its page cache, and are judged together.
     """
     bound = {
-        " and ".join(sharers): _fetched_share(_total(read_bytes, sharers), _total(distinct_bytes, sharers))
+        " and ".join(sharers): _fetched_share(
+            total(map(read_bytes.get, sharers)), total(map(distinct_bytes.get, sharers))
+        )
         for sharers in machines
     }
     reasons = [f"{node}: its counter of bytes read is not known" for node, share in bound.items() if share is None]
@@ -98,11 +101,6 @@ def _of_mount(node: str, mount: Mapping[str, Any] | None) -> list[str]:
     if mount is None:
         return [f"{node}: its mount is not known"]
     return [f"{node}: FS-Cache is on for {mount['point']}"] if "fsc" in mount["options"].split(",") else []
-
-
-def _total(of_nodes: Mapping[str, int | None], nodes: Sequence[str]) -> int | None:
-    counts = [of_nodes.get(node) for node in nodes]
-    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _fetched_share(read: int | None, distinct: int | None) -> float | None:

@@ -25,6 +25,7 @@ from training.wire.events import (
 
 Events = Mapping[int, Sequence[Event]]
 B = TypeVar("B", bound=Body)
+N = TypeVar("N", int, float)
 NEEDED = ("run_start", "clock_start", "first_batch", "window", "clock_stop", "run_end")
 
 
@@ -117,14 +118,10 @@ def rates(events: Events) -> Rates:
     windows = {rank: bodies(log, Window) for rank, log in events.items()}
     nodes = {rank: start.node for rank, start in starts.items()}
     read_bytes = {rank: _difference(stops[rank].read_bytes, clock_starts[rank].read_bytes) for rank in events}
-    first_pass = {
-        rank: _difference(end.read_bytes, clock_starts[rank].read_bytes)
-        for rank, log in events.items()
-        for end in bodies(log, EpochEnd)
-        if end.pass_index == 0
-    }
+    read_in_passes = {rank: _read_in_passes(log) for rank, log in events.items()}
+    first_pass = {rank: read.get(0) for rank, read in read_in_passes.items()}
     return Rates(
-        passes=_passes(events, windows),
+        passes=_passes(events, windows, read_in_passes),
         images=sum(stop.images for stop in stops.values()),
         window_s=max(stop.seconds for stop in stops.values()),
         synthetic_images_per_s=_synthetic_rate(events),
@@ -154,44 +151,46 @@ def stamp(log: Sequence[Event], kind: type[Body]) -> Event:
     return next(event for event in log if isinstance(event.body, kind))
 
 
-def total(values: Iterable[float | None]) -> float | None:
+def total(values: Iterable[N | None]) -> N | None:
     """The sum, null where one of them is."""
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
 
 
-def _passes(events: Events, windows: Mapping[int, Sequence[Window]]) -> list[Pass]:
-    indices = sorted({w.pass_index for ws in windows.values() for w in ws})
-    return [
-        _pass(index, events, {r: [w for w in ws if w.pass_index == index] for r, ws in windows.items()})
-        for index in indices
-    ]
+def _passes(
+    events: Events, windows: Mapping[int, Sequence[Window]], read_in_passes: Mapping[int, Mapping[int, int | None]]
+) -> list[Pass]:
+    found = []
+    ends = [end for log in events.values() for end in bodies(log, EpochEnd)]
+    for index in sorted({w.pass_index for ws in windows.values() for w in ws}):
+        of_pass = {rank: [w for w in ws if w.pass_index == index] for rank, ws in windows.items()}
+        everyones = [w for ws in of_pass.values() for w in ws]
+        closing = [end for end in ends if end.pass_index == index]
+        idle_s = total(w.gpu_idle_s for w in everyones)
+        found.append(
+            Pass(
+                index=index,
+                epoch=max(w.epoch for w in everyones),
+                steps=max(sum(w.steps for w in ws) for ws in of_pass.values()),
+                images=sum(w.images for w in everyones),
+                padded_images=sum(end.padded_images for end in closing),
+                seconds=max(sum(w.seconds for w in ws) for ws in of_pass.values()),
+                host_data_wait_s=sum(w.data_wait_s for w in everyones) / len(events),
+                gpu_idle_s=None if idle_s is None else idle_s / len(events),
+                read_bytes=total(read.get(index) for read in read_in_passes.values()),
+                complete=bool(closing) and all(end.complete for end in closing),
+            )
+        )
+    return found
 
 
-def _pass(index: int, events: Events, windows: Mapping[int, Sequence[Window]]) -> Pass:
-    """`windows` are those of the pass."""
-    ends = [end for log in events.values() for end in bodies(log, EpochEnd) if end.pass_index == index]
-    everyones = [w for ws in windows.values() for w in ws]
-    idle_s, read_bytes = total(w.gpu_idle_s for w in everyones), total(_read_in(index, log) for log in events.values())
-    return Pass(
-        index=index,
-        epoch=max(w.epoch for w in everyones),
-        steps=max(sum(w.steps for w in ws) for ws in windows.values()),
-        images=sum(w.images for w in everyones),
-        padded_images=sum(end.padded_images for end in ends),
-        seconds=max(sum(w.seconds for w in ws) for ws in windows.values()),
-        host_data_wait_s=sum(w.data_wait_s for w in everyones) / len(events),
-        gpu_idle_s=None if idle_s is None else idle_s / len(events),
-        read_bytes=None if read_bytes is None else int(read_bytes),
-        complete=bool(ends) and all(end.complete for end in ends),
-    )
-
-
-def _read_in(index: int, log: Sequence[Event]) -> int | None:
-    """Bytes that a rank fetched from storage in a pass, from its counter at the end of this one and of the one before."""
-    at_end = {end.pass_index: end.read_bytes for end in bodies(log, EpochEnd)}
-    at_end[-1] = one(log, ClockStart).read_bytes
-    return _difference(at_end.get(index), at_end.get(index - 1))
+def _read_in_passes(log: Sequence[Event]) -> dict[int, int | None]:
+    """Bytes that a rank fetched from storage in each pass, from its counter at the pass's end and at the end before."""
+    read, before = {}, one(log, ClockStart).read_bytes
+    for end in bodies(log, EpochEnd):
+        read[end.pass_index] = _difference(end.read_bytes, before)
+        before = end.read_bytes
+    return read
 
 
 def _synthetic_rate(events: Events) -> float | None:
@@ -207,8 +206,4 @@ def _difference(after: int | None, before: int | None) -> int | None:
 
 def _sum_by_node(nodes: Mapping[int, str], values: Mapping[int, int | None]) -> dict[str, int | None]:
     """Sums over each node's ranks; null where one of them is."""
-    sums: dict[str, int | None] = {}
-    for rank, node in nodes.items():
-        so_far, value = sums.get(node, 0), values.get(rank)
-        sums[node] = None if so_far is None or value is None else so_far + value
-    return sums
+    return {name: total(values.get(rank) for rank, node in nodes.items() if node == name) for name in nodes.values()}

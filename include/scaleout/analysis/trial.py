@@ -15,6 +15,7 @@ from training.wire.events import RunStart
 from training.wire.telemetry import TelemetrySample
 
 NO_GPU = "the trial ran on CPUs"
+UNREAD = "a rank could not read its counter of bytes read"
 READ = ("measured_read_bytes_per_s", "hit_ratio", "hit_ratio_later_pass")
 ADDED_BY_SCALING = {
     "speedup", "scaling_efficiency", "scaling_base_nodes", "scaling_base_count", "compute_per_step_s",
@@ -229,21 +230,18 @@ def _storage_values(clocks: Rates, start: RunStart, reasons: dict[str, str]) -> 
     values: dict[str, Any] = {"mean_image_bytes": mean, "required_bytes_per_s": clocks.images_per_s * mean}
     first, later = clocks.first_pass, clocks.passes[1:]
     if first.read_bytes is None:
-        return _unread(values, READ, reasons)
+        reasons |= dict.fromkeys(READ, UNREAD)
+        return values
     ahead = clocks.prefetched_images  # of the trial's last pass
     values["measured_read_bytes_per_s"] = first.read_bytes / first.seconds
     values["hit_ratio"] = _hit_ratio(first.read_bytes, (first.images + (0 if later else ahead)) * mean)
+    read_later = total(p.read_bytes for p in later)
     if not later:
         reasons["hit_ratio_later_pass"] = reasons["images_per_s_later_pass"]
-        return values
-    read = total(p.read_bytes for p in later)
-    if read is None:
-        return _unread(values, ["hit_ratio_later_pass"], reasons)
-    return values | {"hit_ratio_later_pass": _hit_ratio(read, (sum(p.images for p in later) + ahead) * mean)}
-
-
-def _unread(values: dict[str, Any], names: Sequence[str], reasons: dict[str, str]) -> dict[str, Any]:
-    reasons |= dict.fromkeys(names, "a rank could not read its counter of bytes read")
+    elif read_later is None:
+        reasons["hit_ratio_later_pass"] = UNREAD
+    else:
+        values["hit_ratio_later_pass"] = _hit_ratio(read_later, (sum(p.images for p in later) + ahead) * mean)
     return values
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from scaleout.errors import ScaleoutError
-
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+from scaleout.errors import STOPPED, ScaleoutError
 
 
 def run_in_words(command: Callable[[], object]) -> None:
@@ -26,7 +24,7 @@ def run_in_words(command: Callable[[], object]) -> None:
             raise
         _end(f"{error.filename}: {error.strerror}", 1)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(STOPPED)
 
 
 def _end(sentence: str, status: int) -> None:

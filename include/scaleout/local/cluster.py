@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scaleout import settings
 from scaleout.config.cluster import Cluster, OneFS
@@ -21,6 +20,7 @@ from scaleout.local.files import keep_file
 from scaleout.local.hosts import Host, make_key
 from scaleout.local.packages import install
 from scaleout.local.ports import ADDRESS, free_port
+from scaleout.remote.target import connections_in
 
 Say = Callable[[str], None]
 
@@ -94,7 +94,7 @@ class LocalCluster:
         return programs
 
     def _write_connections(self, hosts: dict[str, Host]) -> None:
-        """The Airflow connections, in the form that its LocalFilesystemBackend reads."""
+        """The Airflow connections, in the form that its LocalFilesystemBackend reads; what others added stays."""
         user = pwd.getpwuid(os.getuid()).pw_name
         document = {
             connection: {
@@ -107,18 +107,8 @@ class LocalCluster:
             for connection, host in hosts.items()
         }
         path = self.folder / "connections.json"
-        keep_file(path, json.dumps(_others(path) | document, indent=1) + "\n", 0o600)
-
-
-def _others(path: Path) -> dict[str, Any]:
-    """The connections that stand there already, also those that somebody has added. Raises ScaleoutError."""
-    if not path.exists():
-        return {}
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ScaleoutError(f"{path}: not JSON: {error}; mend it, or remove it") from None
-    return document if isinstance(document, dict) else {}
+        others = connections_in(path) if path.exists() else {}
+        keep_file(path, json.dumps(others | document, indent=1) + "\n", 0o600)
 
 
 def local_cluster(cluster: Cluster) -> LocalCluster:

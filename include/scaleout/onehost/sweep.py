@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaleout.analysis.trial import row_of
-from scaleout.errors import GangError, MissingResultsError, PlanError, ScaleoutError
+from scaleout.errors import STOPPED, GangError, MissingResultsError, PlanError, ScaleoutError
 from scaleout.onehost.host import Host
 from scaleout.onehost.part import Wish, run_part
 from scaleout.plan.commands import LAUNCHER_ENVIRONMENT, Rendezvous, node_command, shown
@@ -165,5 +165,5 @@ def run_to_status(sweep: OneHostSweep) -> int:
         sweep.run()
     except (MissingResultsError, GangError) as error:
         sweep.say(f"scaleout: {error}")
-        return 130 if sweep.wish.stopped else 1
+        return STOPPED if sweep.wish.stopped else 1
     return 0

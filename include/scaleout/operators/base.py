@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from scaleout.errors import ScaleoutError
+from scaleout.errors import STOPPED, ScaleoutError
 from scaleout.operators.attempt import Attempt, End, telling, under_scheduler
 from scaleout.operators.connections import targets_of
 from scaleout.plan.sweep import Trial
@@ -25,7 +25,6 @@ from training.wire.names import CacheMode, TrialKey
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
 
-STOPPED = 130  # what a shell reports for a command that Ctrl-C ended
 SUPERSEDED = 1
 ANSWER_LIMIT_S = 3.0  # Airflow kills a task five seconds after it has asked it to end
 

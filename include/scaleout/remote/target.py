@@ -55,19 +55,25 @@ def target_of(
 
 def target_from_file(path: Path, connection: str, name: str) -> Target:
     """The target of a connection in the JSON file that Airflow's LocalFilesystemBackend reads. Raises ConfigError."""
+    connections = connections_in(path)
+    if connection not in connections:
+        raise ConfigError(f"{path}: no connection {connection!r}; {ADVICE}")
+    try:
+        fields = _fields(connections[connection])
+    except ValueError as error:
+        raise ConfigError(f"{path}: the connection {connection!r} cannot be understood: {error}") from None
+    return target_of(name, **fields)
+
+
+def connections_in(path: Path) -> dict[str, Any]:
+    """What the file says of each connection, by name. Raises ConfigError."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; {ADVICE}") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from None
-    if not isinstance(document, dict) or connection not in document:
-        raise ConfigError(f"{path}: no connection {connection!r}; {ADVICE}")
-    try:
-        fields = _fields(document[connection])
-    except ValueError as error:
-        raise ConfigError(f"{path}: the connection {connection!r} cannot be understood: {error}") from None
-    return target_of(name, **fields)
+        raise ConfigError(f"{path}: not JSON: {error}; mend it, or remove it") from None
+    return document if isinstance(document, dict) else {}
 
 
 def _fields(connection: Any) -> dict[str, Any]:

@@ -24,9 +24,10 @@ SAMPLED_FILES = 32
 LASTING_S = 600.0
 
 
-async def empty_caches(session: Session, trial: Trial) -> None:
+async def empty_caches(session: Session, trial: Trial, order: int | None = None) -> None:
     """Writes `caches.json` into the folder of the try to come. Raises ArrayError when the array refuses.
 
+    `order`: that of the launch which they are emptied for; without it, of the first one that claims them.
     A node that cannot drop its caches does not stop the trial: what is not proved cold is reported as unproven.
     """
     folder = session.store.next_try(trial.key)
@@ -51,7 +52,7 @@ async def empty_caches(session: Session, trial: Trial) -> None:
         "resident": resident,
         "problems": problems,
         "ended_wall_s": time.time(),
-        "order": None,
+        "order": order,
     }
     session.store.write(record, folder, CACHES_FILE)
     session.say(_told(record))
@@ -68,9 +69,9 @@ async def claim_emptied(session: Session, trial: Trial, folder: str, order: int)
         or record["order"] not in (None, order)
         or not 0 <= time.time() - record["ended_wall_s"] <= LASTING_S
     ):
-        await empty_caches(session, trial)
-        record = session.store.read(folder, CACHES_FILE)
-    session.store.write(record | {"order": order}, folder, CACHES_FILE)
+        await empty_caches(session, trial, order)
+    else:
+        session.store.write(record | {"order": order}, folder, CACHES_FILE)
 
 
 async def _residency(session: Session, node: Node, trial: Trial) -> dict[str, Any]:
